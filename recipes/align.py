@@ -51,6 +51,7 @@ def main() -> None:
 
 
 def run(args: AlignArguments) -> None:
+    args.require_output()
     models = args.open_models()
     is_same = False
     if len(models) == 2:

@@ -22,13 +22,12 @@ ONNX `pip install -e ".[onnx]"`.
 
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
 import torch
 from rich.table import Table
-from transformers import PreTrainedTokenizerBase
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.convert.engines import Engine
@@ -72,61 +71,85 @@ class ExportArguments:
             refuse_unused(self, dict.fromkeys(("quantization", "shortlist"), "it is for --to ctranslate2"))
 
 
+@dataclass(frozen=True)
+class Target:
+    """An engine to export to.
+
+    Attributes:
+        export: Writes a model into a directory.
+        translator: Translates with the result.
+        positions: Tokens of the longest sentence, unless the model has a table of positions.
+    """
+
+    export: Callable[..., Path]
+    translator: Callable[[Path], Engine]
+    positions: int
+
+
 def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
     with exit_on_error("export.py"):
-        export, translator, positions = engine(args)
-        sentences, references = read_text(args.text, args.references) if args.text else ([], None)
-        saved = open_model(args.model, model_type="vaswani")
-        sentences = [tagged(saved.config, sentence, args.target_language) for sentence in sentences]
-        require_positions(saved.tokenizer, sentences, positions)  # before the export, to find mistakes early
-        model, tokenizer = saved.load(torch.float32), saved.tokenizer
-        if args.shortlist:
-            export = partial(export, shortlist=shortlist(args, model.config, tokenizer))
-        if args.num_beams is not None:
-            model.generation_config.num_beams = args.num_beams
-        if args.num_beams == 1:  # transformers refuses to save fields that greedy search ignores
-            model.generation_config.length_penalty = model.generation_config.early_stopping = None
-        output, report = export(model, tokenizer, args.output, force=args.force), None
-        if args.text is not None:
-            file = next(output.glob("tokenizer.json"), None)
-            report = parity_report(model, tokenizer, translator(output), sentences, references, file)
-            report.save(output / PARITY)
-        show(args, output, report)
+        run(args)
 
 
-def engine(args: ExportArguments) -> tuple[Callable[..., Path], Callable[[Path], Engine], int]:
-    """The function that exports, the class that translates with the result, and the tokens of its longest sentence."""
-    if args.to == "marian":
-        return export_marian, MarianTranslator, POSITIONS
-    if args.to == "onnx":
+def run(args: ExportArguments) -> None:
+    target = import_target(args.to)
+    sentences, references = read_text(args.text, args.references) if args.text else ([], None)
+    saved = open_model(args.model, model_type="vaswani")
+    sentences = [tagged(saved.config, sentence, args.target_language) for sentence in sentences]
+    require_short(saved.tokenizer, sentences, saved.config.max_positions or target.positions)
+    model, tokenizer = saved.load(torch.float32), saved.tokenizer
+    set_beams(model.generation_config, args.num_beams)
+    options: dict[str, object] = {"force": args.force}
+    if args.to == "ctranslate2":
+        options["quantization"] = args.quantization
+        options["shortlist"] = shortlist(args.shortlist, saved.config, tokenizer) if args.shortlist else None
+    output, report = target.export(model, tokenizer, args.output, **options), None
+    if sentences:
+        file = next(output.glob("tokenizer.json"), None)
+        report = parity_report(model, tokenizer, target.translator(output), sentences, references, file)
+        report.save(output / PARITY)
+    show(args, output, report)
+
+
+def import_target(name: str) -> Target:
+    """The target of a name; imports its library."""
+    if name == "marian":
+        return Target(export_marian, MarianTranslator, POSITIONS)
+    if name == "onnx":
         from vaswani_transformer.convert.onnx import OnnxTranslator, export_onnx
 
-        return export_onnx, OnnxTranslator, POSITIONS
+        return Target(export_onnx, OnnxTranslator, POSITIONS)
     from vaswani_transformer.convert import ctranslate2
 
-    export = partial(ctranslate2.export_ctranslate2, quantization=args.quantization)
-    return export, ctranslate2.CTranslate2Translator, ctranslate2.POSITIONS
+    return Target(ctranslate2.export_ctranslate2, ctranslate2.CTranslate2Translator, ctranslate2.POSITIONS)
 
 
-def shortlist(args: ExportArguments, config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[str]]:
-    """The shortlist of the corpus, in each direction of the model; its columns are the model's languages."""
-    languages = (config.source_language or "source", config.target_language or "target")
-    corpus = load_parallel_corpus(args.shortlist, *languages)
-    directions = (languages, languages[::-1]) if config.language_tags else (languages,)
-    pairs = (
-        (with_tag(row[source], language_tag(target) if config.language_tags else None), row[target])
-        for row in corpus["translation"]
-        for source, target in directions
-    )
-    return learn_shortlist(tokenizer, pairs)
-
-
-def require_positions(tokenizer: PreTrainedTokenizerBase, sentences: list[str], positions: int) -> None:
+def require_short(tokenizer: PreTrainedTokenizerBase, sentences: list[str], positions: int) -> None:
     """Refuse sentences that are too long for the exported model, before it is exported."""
     for number, ids in enumerate(tokenizer(sentences).input_ids if sentences else [], start=1):
         if len(ids) > positions:
             raise ValueError(f"text: line {number} has {len(ids)} tokens, and the export takes {positions}; split it")
+
+
+def set_beams(search: GenerationConfig, num_beams: int | None) -> None:
+    """Change the number of beams, if there is one; transformers saves no fields that greedy search ignores."""
+    if num_beams is not None:
+        search.num_beams = num_beams
+    if num_beams == 1:
+        search.length_penalty = search.early_stopping = None
+
+
+def shortlist(corpus: list[str], config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[str]]:
+    """The shortlist of a corpus, in each direction of the model; its columns are the model's languages."""
+    languages = (config.source_language or "source", config.target_language or "target")
+    directions = (languages, languages[::-1]) if config.language_tags else (languages,)
+    pairs = (
+        (with_tag(row[source], language_tag(target) if config.language_tags else None), row[target])
+        for row in load_parallel_corpus(corpus, *languages)["translation"]
+        for source, target in directions
+    )
+    return learn_shortlist(tokenizer, pairs)
 
 
 def show(args: ExportArguments, output: Path, report: ParityReport | None) -> None:
@@ -144,7 +167,7 @@ def show(args: ExportArguments, output: Path, report: ParityReport | None) -> No
         for kind, count in report.kinds.items():
             table.add_row(f"differences: {kind.replace('_', ' ')}", str(count))
         for name, bleu in (report.bleu or {}).items():
-            table.add_row(f"sacreBLEU, {name}", f"{bleu['score']:.2f}")
+            table.add_row(f"sacreBLEU, {name}", f"{bleu.score:.2f}")
     console.print(table)
     if report is None or not report.differences:
         return

@@ -17,7 +17,7 @@ removal, with the costs; and `filter.json`, what was removed.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +27,7 @@ from rich.table import Table
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.evaluation.perplexity import dual_cross_entropy, nats_of_pairs
 from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.io.files import Json, atomic_directory, atomic_write
+from vaswani_transformer.io.files import atomic_directory, atomic_write
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import main_process_first, on_main_process
@@ -78,6 +78,7 @@ def main() -> None:
 
 
 def run(args: FilterArguments) -> None:
+    args.require_output()
     models = args.open_models()
     corpus = args.load_corpus(models[0].languages)
     entropies = [cross_entropies(args, model, corpus) for model in models]
@@ -107,23 +108,16 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
         mean_cost_kept=float(costs[kept].mean()) if len(kept) else None,
         mean_cost_removed=float(costs[removed].mean()) if len(removed) else None,
     )
-
-    def pair(row: int) -> dict[str, Json]:
-        translation = corpus[int(row)]["translation"]
-        return {language: translation[language] for language in languages}
-
-    def with_costs(row: int) -> dict[str, Json]:
-        columns = zip(("cost", "forward", "backward"), (costs, *entropies), strict=False)
-        return {**pair(row), **{name: round(float(values[row]), 4) for name, values in columns}}
-
+    columns = dict(zip(("cost", "forward", "backward"), (costs, *entropies), strict=False))
     with atomic_directory(args.output) as directory:
-        atomic_write(directory / "kept.jsonl", json_lines(map(pair, sorted(kept))))
-        atomic_write(directory / "removed.jsonl", json_lines(map(with_costs, removed)))
+        atomic_write(directory / "kept.jsonl", json_lines(corpus, sorted(kept), languages))
+        atomic_write(directory / "removed.jsonl", json_lines(corpus, removed, languages, columns))
         record.save(directory / "filter.json")
     console = PlainConsole()
     table = Table("cost", *languages, title="The costliest pairs")
-    for row in worst_first[record.useless :][:SHOWN]:
-        table.add_row(f"{costs[row]:.2f}", *map(str, pair(row).values()))
+    for row in map(int, worst_first[record.useless :][:SHOWN]):
+        translation = corpus[row]["translation"]
+        table.add_row(f"{costs[row]:.2f}", *(translation[language] for language in languages))
     console.print(table)
     console.print(f"{record.useless:,} pairs have a blank side or repeat another; they are removed first")
     console.print(f"{args.output}: {len(kept):,} pairs kept, {record.removed:,} removed")
@@ -140,9 +134,15 @@ def useless_pairs(corpus: Dataset) -> np.ndarray:
     return is_useless
 
 
-def json_lines(rows: Iterable[dict[str, Json]]) -> Iterator[bytes]:
-    for row in rows:
-        yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
+def json_lines(
+    corpus: Dataset, rows: Iterable[int], languages: tuple[str, str], columns: Mapping[str, np.ndarray] | None = None
+) -> Iterator[bytes]:
+    """A line of JSON for each of some pairs, with further columns, `[pairs]` each."""
+    for row in map(int, rows):
+        translation = corpus[row]["translation"]
+        numbers = {name: round(float(values[row]), 4) for name, values in (columns or {}).items()}
+        line = {**{language: translation[language] for language in languages}, **numbers}
+        yield json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
 
 if __name__ == "__main__":

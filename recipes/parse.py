@@ -33,7 +33,7 @@ class ParsingArguments(DecodingArguments, SearchArguments):
     """What to parse, with which model, and how."""
 
     model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
-    input: str | None = option(None, "UTF-8 text (plain, .gz, .xz), a sentence a line.")
+    input: str | None = option(None, "UTF-8 text (plain, .gz, .bz2, .xz), a sentence a line.")
     gold: str | None = option(None, "Instead of input: trees in brackets, whose words are parsed and scored.")
     train: list[str] | None = option(None, "With gold: treebanks of the training, to score without their trees, too.")
     output: str = option(MISSING, "File of trees to write.")
@@ -44,14 +44,14 @@ class ParsingArguments(DecodingArguments, SearchArguments):
     def __post_init__(self) -> None:
         if (self.input is None) == (self.gold is None):
             raise ValueError("input, gold: give exactly one")
-        if self.gold is None and self.train is not None:
-            raise ValueError("train: without gold trees there are no scores; leave it out")
-        if self.gold is not None:
-            refuse_unused(self, {"is_split_into_words": "gold trees are divided into words; leave it out"})
-        if self.gold is not None and self.record == Path(self.output):
+        require_new_file("output", self.output, self.overwrite)
+        if self.gold is None:
+            refuse_unused(self, {"train": "without gold trees there are no scores; leave it out"})
+            return
+        refuse_unused(self, {"is_split_into_words": "gold trees are divided into words; leave it out"})
+        if self.record == Path(self.output):
             raise ValueError(f"output: {self.output} would hold the scores; give the trees another suffix, as .mrg")
-        for path in [Path(self.output), *([] if self.gold is None else [self.record])]:
-            require_new_file("output", path, self.overwrite)
+        require_new_file("output", self.record, self.overwrite)
 
     @property
     def record(self) -> Path:

@@ -109,9 +109,9 @@ def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
     """The arguments, and the options for `train_wmt.py` that differ from its defaults."""
     parser = RecipeParser((SweepArguments, DataArguments, ModelArguments))
     args, data_args, _ = parser.parse()
-    given = vars(parser.read())  # the dataclasses change some values
+    values = vars(parser.read())  # as they were set, because the dataclasses change some
     defaults = vars(RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse_args([]))
-    settings = {name: given[name] for name in defaults if name not in NOT_PASSED_ON and given[name] != defaults[name]}
+    settings = {name: values[name] for name in defaults if name not in NOT_PASSED_ON and values[name] != defaults[name]}
     if args.precision != "float32":
         settings["precision"] = args.precision
     for name in settings.keys() & REFUSED.keys():

@@ -4,9 +4,9 @@
     accelerate launch --config_file recipes/launch/8gpu.yaml recipes/train_parsing.py \
         --config recipes/configs/wsj_parsing.yaml --train wsj-02-21.mrg --validation wsj-22.mrg --test wsj-23.mrg
 
-Treebanks are files of trees in brackets (plain, .gz, .xz). The output directory then holds the averaged model, its
-tokenizer and model card, `all_results.json`, `parses.test.txt` and a picture of the learning curve. Faults, signals and
-`--resume` are handled as in train_wmt.py.
+Treebanks are files of trees in brackets (plain, .gz, .bz2, .xz). The output directory then holds the averaged model,
+its tokenizer and model card, `all_results.json`, `parses.test.txt` and a picture of the learning curve. Faults, signals
+and `--resume` are handled as in train_wmt.py.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ class ParsingArguments(DataArguments):
     """Treebanks, vocabulary, and the search."""
 
     train: list[str] | None = option(
-        None, "Files of gold trees (plain, .gz, .xz), or the embedded 'demo'.", decides="inputs"
+        None, "Files of gold trees (plain, .gz, .bz2, .xz), or the embedded 'demo'.", decides="inputs"
     )
     silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.", decides="inputs")
     gold_copies: int = option(
@@ -154,8 +154,8 @@ def train_and_score(
 
 def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
     """The arguments with parallel corpora and their vocabulary in place of treebanks."""
-    given = Path(data_args.prepared) / "treebank" if data_args.prepared else None
-    corpora = prepare_treebank(given, data_args.treebank)
+    prepared = Path(data_args.prepared) / "treebank" if data_args.prepared else None
+    corpora = prepare_treebank(prepared, data_args.treebank)
     directory = Path(corpora["train"][0]).parent
     encoded = str(directory.with_name("encoded")) if data_args.prepared else None
     return dataclasses.replace(

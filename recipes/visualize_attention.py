@@ -1,7 +1,7 @@
 """Draw a model's attention as in the paper's Figures 3 to 5, and other pictures.
 
     python recipes/visualize_attention.py --model runs/demo --source "The old man reads a book." --output attention.svg
-    python recipes/visualize_attention.py --model runs/demo --source "The old man reads a book." --kind cross \\
+    python recipes/visualize_attention.py --model runs/demo --source "The old man reads a book." --kind cross \
         --layer 2 --heads 1 3 --words Mann --merge_words --output cross.png
     python recipes/visualize_attention.py --model runs/demo --source "He sleeps." --picture entropy --output entropy.svg
     python recipes/visualize_attention.py --picture positions --d_model 128 --output positions.png

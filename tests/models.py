@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers import BatchEncoding
@@ -13,7 +12,6 @@ from vaswani_transformer import (
     VaswaniForConstituencyParsing,
     VaswaniTokenizer,
 )
-from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig
 
@@ -138,21 +136,3 @@ def make_parser(directory: Path, **changes: object) -> Path:
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory
-
-
-def require_scores(translator: Any, model: VaswaniForConditionalGeneration, tokenizer: Any, alpha: float) -> None:
-    """Compare an export's scores of four translations, one of them cut off, with sums of our model's logarithms."""
-    pairs = phrasebook("validation")[:4]
-    sources, targets = (tokenizer([pair[side] for pair in pairs]).input_ids for side in (0, 1))
-    targets[-1] = targets[-1][:3]  # without the EOS
-    for source, target, score in zip(sources, targets, translator.scores(sources, targets), strict=True):
-        with torch.no_grad():
-            logits = model(torch.tensor([source]), labels=torch.tensor([target])).logits[0]  # [target, vocabulary]
-        values = logits.log_softmax(-1)[range(len(target)), target]
-        assert score.tokens == len(target)
-        assert abs(score.log_probability - values.sum().item()) < 1e-3
-        assert abs(score.score - values.sum().item() / len(target) ** alpha) < 1e-3
-        words = tokenizer.decode(target, skip_special_tokens=True).split()
-        assert len(score.word_log_probabilities) == len(words)
-        end = 1 if target[-1] == tokenizer.eos_token_id else 0
-        assert abs(sum(score.word_log_probabilities) - values[: len(target) - end].sum().item()) < 1e-3

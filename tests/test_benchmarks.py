@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -21,6 +22,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import RecipeParser
+from vaswani_transformer.runs.records import ScoreRecord
 
 
 PUBLISHED = REPOSITORY / "model_cards" / "benchmarks"
@@ -201,8 +203,7 @@ def test_a_speedrun_is_a_record_if_it_is_as_good_and_faster_by_the_rules():
     assert cells[-1][3:6] == ["35.0 (35.0 to 35.0)", "-", "39.43 (39.00 to 40.00)"]
 
 
-@pytest.mark.parametrize("together", [1, 2])
-def test_speedruns_are_scored_with_one_alpha(together, tmp_path, lively_model, monkeypatch):
+def test_speedruns_are_scored_with_one_alpha(tmp_path, lively_model, monkeypatch):
     translate = Mock(wraps=translate_corpus)
     monkeypatch.setattr("vaswani_transformer.decoding.translation.translate_corpus", translate)
     saved = open_model(lively_model)
@@ -218,26 +219,19 @@ def test_speedruns_are_scored_with_one_alpha(together, tmp_path, lively_model, m
         published["settings"]["seed"] = number
         published["training"] |= {"seconds": 60 * (10 + number), "processor_seconds": 60 * 9, "processes": 1}
         Path(name, "all_results.json").write_text(json.dumps(published), encoding="utf-8")
-    options = ["--change", "two", "--output", str(tmp_path / "out"), "--together", together, "--validation", *files]
+    options = ["--change", "two", "--output", str(tmp_path / "out"), "--validation", *files]
     call_recipe("benchmarks/speedrun.py", "--runs", *names, *options)
     call_recipe("benchmarks/speedrun.py", "--runs", *names, *options, "--test", *files)
     record = recipe_module("benchmarks/speedrun.py").SpeedrunRecord
     untested, entry = record.load(tmp_path / "out" / "speedrun.json").entries
-    assert (untested.validation, untested.test, untested.lowercased) == (entry.validation, [], [])
+    assert (untested.validation, untested.test) == (entry.validation, [])
     assert (entry.alphas, entry.seeds) == ([1.0], [0, 1, 2, 3])
-    assert [call.kwargs["length_penalty"] for call in translate.call_args_list] == [1.0] * (12 // together)
-    loops = [call.kwargs.get("custom_generate") for call in translate.call_args_list]
-    assert {1 if loop is None else 1 + len(loop.models) for loop in loops} == {together}
-    assert entry.minutes == ([10, 11, 12, 13] if together == 1 else [11, 13])
-    assert entry.processor_minutes == [9 * together] * (4 // together)
-    assert entry.validation == entry.test == [entry.test[0]] * (4 // together)
+    assert [call.kwargs["length_penalty"] for call in translate.call_args_list] == [1.0] * 12
+    assert (entry.minutes, entry.processor_minutes) == ([10, 11, 12, 13], [9] * 4)
+    assert entry.validation == entry.test == [entry.test[0]] * 4
     assert 50 < entry.test[0] < 99.9
-    assert [*map(round, entry.lowercased)] == [100] * (4 // together)
-    assert entry.machine == (f"2 x {entry.run.hardware}" if together == 2 else entry.run.hardware)
+    assert entry.machine == entry.run.hardware
     assert (tmp_path / "out" / "speedrun.png").stat().st_size > 1000
-    if together == 2:
-        with pytest.raises(SystemExit, match="together: 3 runs are no groups of 2"):
-            call_recipe("benchmarks/speedrun.py", "--runs", *names[:3], *options)
 
 
 def test_statistical_alignment_learns_which_words_stand_for_which():
@@ -254,6 +248,24 @@ def test_statistical_alignment_learns_which_words_stand_for_which():
         right += sum(sentence[source] == sentence[::-1][target] for source, target in pairs)
         total += max(len(sentence), len(pairs))
     assert right / total > 0.9
+
+
+def test_trust_adds_a_line_to_the_lines_of_other_corpora(saved_model, tmp_path, monkeypatch):
+    record = recipe_module("benchmarks/trust.py").TrustRecord.load(PUBLISHED / "trust.json")
+    record.save(tmp_path / "trust.json")
+    first = record.entries[0]
+    scored = SimpleNamespace(systems=[SimpleNamespace(sacrebleu=Mock(score=20.5))], confidence=first.confidence)
+    monkeypatch.setattr(ScoreRecord, "load", lambda path: scored)
+    corpus = write_pairs(phrasebook("validation")[:6], tmp_path / "pairs.en", tmp_path / "pairs.de")
+    options = ["--name", "phrases", "--scores", tmp_path, "--corpus", *corpus, "--statistics", *corpus]
+    models = ["--model", saved_model, "--reverse_model", saved_model]
+    call_recipe("benchmarks/trust.py", *models, *options, "--output", tmp_path)
+    *others, entry = type(record).load(tmp_path / "trust.json").entries
+    assert [each.name for each in others] == [each.name for each in record.entries]
+    assert (entry.name, entry.pairs, entry.bleu) == ("phrases", 6, 20.5)
+    assert entry.error_rates.keys() == first.error_rates.keys()
+    assert all(0 <= rate <= 1 for rate in entry.error_rates.values())
+    assert "| phrases " in (tmp_path / "trust.md").read_text(encoding="utf-8")
 
 
 def test_the_error_rate_counts_sure_links_twice():

@@ -110,6 +110,12 @@ def test_a_source_without_a_tag_is_refused_if_the_model_has_several_directions(s
         engine.generate(torch.tensor([[9, 1]]), torch.ones(1, 2))
 
 
+def test_an_option_of_the_search_is_refused_because_the_export_has_decided_it(saved, tokenizer):
+    engine = ExportedModel(saved / "engine", distinct(len(tokenizer)).config, tokenizer, torch.device("cpu"))
+    with pytest.raises(ValueError, match="num_beams: the export has decided how the engine searches; leave it out"):
+        engine.generate(torch.tensor([[9, 1]]), torch.ones(1, 2), num_beams=2, length_penalty=None)
+
+
 def test_an_export_of_another_vocabulary_is_refused(saved, tokenizer):
     shouted = [sentence.upper() for pair in phrasebook("validation") for sentence in pair]
     other = VaswaniTokenizer.train(shouted, len(tokenizer), show_progress=False)

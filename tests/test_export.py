@@ -1,4 +1,4 @@
-"""The exported model against our own: token probabilities, hypotheses, scores; refusals; the parity report."""
+"""The exported model against our own: token probabilities, hypotheses; refusals; the parity report."""
 
 import copy
 import json
@@ -9,11 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers import REPOSITORY, call_recipe, limit_of_files, write_pairs
-from models import distinct, make_parser, require_scores
+from models import distinct, make_parser
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.scores_vaswani import AlignmentHeads, score_generated
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -77,39 +76,6 @@ def test_hypotheses_are_those_of_our_search_by_the_engines_rules(trained, tokeni
     assert found == parity.search(model, sources, **translator.rule)
     assert found != parity.search(model, sources)
     assert len({len(tokens) for tokens in found}) > 3  # they end, at different places
-
-
-def test_scores_are_those_of_our_model(trained, tokenizer, tmp_path):
-    translator = engine.CTranslate2Translator(engine.export_ctranslate2(trained, tokenizer, tmp_path / "out"))
-    require_scores(translator, trained, tokenizer, alpha=trained.generation_config.length_penalty)
-
-
-@pytest.mark.parametrize("is_shifted", [False, True])
-@pytest.mark.parametrize("pairs", [[[0, 1]], [[1, 2]], [[0, 0], [0, 1], [0, 2], [0, 3]], [[1, 3], [1, 1]]])
-def test_words_are_aligned_by_the_heads_of_our_model(pairs, is_shifted, tokenizer, tmp_path):
-    model = distinct(len(tokenizer), decoder_layers=2, num_heads=4)
-    model.config.alignment_heads, model.config.alignment_shift = pairs, is_shifted
-    directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
-    translator = engine.CTranslate2Translator(directory)
-    sources, targets = (tokenizer([pair[side] for pair in PAIRS]).input_ids for side in (0, 1))
-    targets[-1] = targets[-1][:3]  # without the EOS
-    found = [score.alignment for score in translator.scores(sources, targets, return_alignment=True)]
-    expected = []
-    for source, target in zip(sources, targets, strict=True):
-        inputs = {"input_ids": torch.tensor([source]), "attention_mask": torch.ones(1, len(source), dtype=torch.long)}
-        ids = torch.tensor([[model.config.decoder_start_token_id, *target]])
-        (score,) = score_generated(model, tokenizer, inputs, ids, 1.0, "transformers", AlignmentHeads.for_model(model))
-        expected.append(score.alignment)
-    assert found == expected
-    assert len({source - target for own in found for source, target in own}) > 5  # no diagonal
-    assert translator.scores([], [], return_alignment=True) == []
-
-
-def test_heads_of_two_layers_cannot_align(tokenizer, tmp_path):
-    model = distinct(len(tokenizer), decoder_layers=2)
-    model.config.alignment_heads = [[0, 1], [1, 1]]
-    with pytest.raises(ValueError, match=r"alignment_heads: CTranslate2 aligns by heads of one layer; choose them"):
-        engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
 
 
 def test_each_sentence_has_its_own_limit(tokenizer, tmp_path):
@@ -213,7 +179,7 @@ def test_parity_of_the_same_weights_is_complete(greedy, tokenizer, exported):
     assert (report.lines, report.identical, report.identical_share) == (16, 16, 1.0)
     assert report.differences == []
     assert report.bleu["ours"] == report.bleu["exported"]
-    assert report.bleu["ours"]["score"] == pytest.approx(100.0)
+    assert report.bleu["ours"].score == pytest.approx(100.0)
 
 
 def test_the_published_report_can_be_read():
@@ -235,8 +201,9 @@ def test_parity_of_other_weights_shows_every_difference(greedy, tokenizer, expor
     tampered = copy.deepcopy(greedy)
     with torch.no_grad():
         tampered.model.decoder.layers[0].encoder_attn.v_proj.weight.mul_(-1)
-    report = parity.parity_report(tampered, tokenizer, engine.CTranslate2Translator(exported), SOURCES[:16])
-    assert report.identical + len(report.differences) == 16
+    file = exported / "tokenizer.json"
+    report = parity.parity_report(tampered, tokenizer, engine.CTranslate2Translator(exported), SOURCES[:16], None, file)
+    assert report.identical + len(report.differences) == report.same_tokens == 16
     assert len(report.differences) > 8
     assert sum(report.kinds.values()) == len(report.differences)
     assert report.kinds["ours_scores_higher"] > 8  # under the model that searched for them
@@ -307,6 +274,15 @@ def test_the_recipe_says_what_is_wrong(arguments, message, tmp_path):
         names[name].write_text(text, encoding="utf-8")
     with pytest.raises(SystemExit, match=message):
         call_recipe("export.py", "--model", "m", "--output", "o", *(word.format(**names) for word in arguments.split()))
+
+
+def test_a_sentence_longer_than_the_learned_positions_is_refused_before_the_export(tokenizer, tmp_path):
+    distinct(len(tokenizer), position_encoding="learned", max_position_embeddings=20).save_pretrained(tmp_path / "m")
+    tokenizer.save_pretrained(tmp_path / "m")
+    (tmp_path / "text").write_text("Go.\n" + "The cat sleeps. " * 20 + "\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"text: line 2 has \d+ tokens, and the export takes 20; split it"):
+        call_recipe("export.py", "--model", tmp_path / "m", "--output", tmp_path / "out", "--text", tmp_path / "text")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_parser_is_refused(tmp_path):

@@ -215,7 +215,7 @@ def test_parity_of_the_same_weights_leaves_no_difference_to_them(trained, tokeni
     engine, references = MarianTranslator(exported), [german for _, german in PAIRS]
     report = parity.parity_report(trained, tokenizer, engine, SOURCES, references)
     assert (report.lines, report.identical) == (16, 16)
-    assert report.bleu["exported"]["score"] == pytest.approx(100.0)
+    assert report.bleu["exported"].score == pytest.approx(100.0)
 
 
 @pytest.mark.system

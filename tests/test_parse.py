@@ -79,7 +79,10 @@ def test_trees_that_stand_in_training_are_left_out_of_further_scores(model, tmp_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--model", "x", "--output", "new.mrg", "--input", "a", "--train", "b"], "train: without gold trees"),
+        (
+            ["--model", "x", "--output", "new.mrg", "--input", "a", "--train", "b"],
+            "train: has no effect here; without gold trees",
+        ),
         (["--model", "x", "--output", "new.mrg"], "input, gold: give exactly one"),
         (["--model", "x", "--output", "old.mrg", "--input", "a"], "output: old.mrg exists already"),
         (["--model", "x", "--output", "new.mrg", "--gold", "traces.mrg"], "gold: traces.mrg has no trees"),

@@ -8,8 +8,6 @@ decides on configurations; the test set is scored by this program alone, once fo
     python recipes/benchmarks/speedrun.py --runs runs/fast-1 runs/fast-2 runs/fast-3 --change "Muon, cooldown" \
         --validation val.en.gz val.de.gz --test test_2016_flickr.en.gz test_2016_flickr.de.gz
 
-With `--together 2`, each two of the runs are one system: trained at once, they translate as an ensemble.
-
 The track "paper" changes only sizes, batches and constants of the schedule; the track "open" may change everything.
 The column "minutes" is the duration of training.
 """
@@ -18,20 +16,18 @@ import statistics
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from frame import BenchmarkArguments, run_benchmark
 from matplotlib.figure import Figure
 
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding.translation import translate_corpus
-from vaswani_transformer.decoding.translation_options import TranslationOptions
-from vaswani_transformer.evaluation.multi_bleu import corpus_bleu, paper_tokenizer
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
-from vaswani_transformer.model.ensemble_vaswani import Ensemble
-from vaswani_transformer.options.arguments import COUNT, option
+from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.options.arguments import option
 from vaswani_transformer.runs.records import Provenance, RunRecord
 
 
@@ -46,13 +42,10 @@ class Arguments(BenchmarkArguments):
     runs: list[str] = option(MISSING, "Output directories of train_wmt.py, with one configuration and several seeds.")
     change: str = option(MISSING, "The name of the line: what they changed, in words.")
     track: Literal["paper", "open"] = option("open", "What the rules let a line change.")
-    together: int = option(1, "Runs, trained at once, that translate together, as an ensemble.", COUNT)
     validation: list[str] = option(MISSING, "Sources and references of the validation set.")
     test: list[str] | None = option(None, "Sources and references of the test set.")
 
     def __post_init__(self) -> None:
-        if len(self.runs) % self.together:
-            raise ValueError(f"together: {len(self.runs)} runs are no groups of {self.together}")
         for name in ("validation", "test"):
             files = getattr(self, name)
             if files is not None and len(files) != 2:
@@ -61,23 +54,23 @@ class Arguments(BenchmarkArguments):
 
 @dataclass(frozen=True)
 class Entry:
-    """Trainings with one configuration.
+    """Trainings with one configuration; lists have an item for each seed.
 
-    Lists have an item for each seed or, if several models translate together, for each ensemble.
+    Older lines also tell of ensembles, with several seeds for an item, and of several values of alpha.
 
     Attributes:
         change: What they changed.
         track: "paper" or "open".
         run: Command, commit and machine of the first training.
-        parameters: Number of one model's.
-        seeds: All trainings' seeds.
+        parameters: Number of parameters of a model.
+        seeds: Seeds of the trainings.
         minutes: Duration of training.
         processor_minutes: The same, summed over threads and processes; empty in older trainings.
         target_tokens: Sub-words trained on.
         alphas: Exponents of the length penalty; with several, each validation score is the best of them.
         validation: sacreBLEU.
         test: sacreBLEU; empty if it was not scored.
-        lowercased: multi-bleu of the lowercased, tokenized test set; empty if it was not scored.
+        lowercased: multi-bleu of the lowercased, tokenized test set; empty in newer lines.
         processes: Number of concurrent training processes.
     """
 
@@ -92,7 +85,7 @@ class Entry:
     alphas: list[float]
     validation: list[float]
     test: list[float]
-    lowercased: list[float]
+    lowercased: list[float] = field(default_factory=list)
     processes: int = 1
 
     @property
@@ -118,51 +111,32 @@ class SpeedrunRecord(Record):
     entries: list[Entry] = field(default_factory=list)
 
 
-def score(directories: list[Path], validation: list[str], test: list[str] | None) -> list[float]:
-    """Translate with one model, or several together: BLEU of the validation set, and both BLEUs of the test set."""
-    first, *rest = map(str, directories)
-    saved, *others = TranslationOptions(model=first, ensemble=rest or None).open_models()
-    model = saved.load()
-    search: dict[str, Any] = {"length_penalty": ALPHA}
-    if others:
-        search["custom_generate"] = Ensemble([each.load() for each in others])
-
-    def translate(files: list[str]) -> tuple[list[str], list[str]]:
-        sources, references = ([*read_lines(Path(name))] for name in files)
-        return translate_corpus(model, saved.tokenizer, sources, **search), references
-
-    scores = [sacrebleu_score(*translate(validation), "de").score]
-    if test is not None:
-        translations, references = translate(test)
-        small = [[line.lower() for line in lines] for lines in (translations, references)]
-        lowercased = corpus_bleu(small[0], small[1], paper_tokenizer("de"))
-        scores += [sacrebleu_score(translations, references, "de").score, lowercased.score]
-    return scores
+def score(directory: str, files: list[str]) -> float:
+    """sacreBLEU of a model's translations of the first file, with the second as references."""
+    saved = open_model(directory)
+    sources, references = ([*read_lines(Path(name))] for name in files)
+    translations = translate_corpus(saved.load(), saved.tokenizer, sources, length_penalty=ALPHA)
+    return sacrebleu_score(translations, references, "de").score
 
 
 def make_entry(args: Arguments) -> Entry:
-    directories = [Path(name) for name in args.runs]
-    records = [RunRecord.load(directory / "all_results.json") for directory in directories]
-    groups = [slice(start, start + args.together) for start in range(0, len(records), args.together)]
-    trainings = [[each.training for each in records[group]] for group in groups]
+    records = [RunRecord.load(Path(directory, "all_results.json")) for directory in args.runs]
+    trainings = [record.training for record in records]
     # The main process measures its own time; the others do as much.
-    processor_seconds = [sum((each.processor_seconds or 0) * each.processes for each in group) for group in trainings]
-    scores = [score(directories[group], args.validation, args.test) for group in groups]
-    validation, test, lowercased = [*map(list, zip(*scores, strict=True)), [], []][:3]
+    processor_seconds = [(training.processor_seconds or 0) * training.processes for training in trainings]
     return Entry(
         change=args.change,
         track=args.track,
         run=records[0].run,
         parameters=records[0].model.parameters,
-        seeds=[each.settings.seed for each in records],
-        minutes=[max(each.seconds for each in group) / 60 for group in trainings],
+        seeds=[record.settings.seed for record in records],
+        minutes=[training.seconds / 60 for training in trainings],
         processor_minutes=[seconds / 60 for seconds in processor_seconds if seconds],
-        target_tokens=[sum(each.target_tokens for each in group) for group in trainings],
+        target_tokens=[training.target_tokens for training in trainings],
         alphas=[ALPHA],
-        validation=validation,
-        test=test,
-        lowercased=lowercased,
-        processes=sum(each.processes for each in trainings[0]),
+        validation=[score(directory, args.validation) for directory in args.runs],
+        test=[score(directory, args.test) for directory in args.runs] if args.test else [],
+        processes=trainings[0].processes,
     )
 
 

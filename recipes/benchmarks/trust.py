@@ -17,27 +17,30 @@ sure, those that one has are possible. The error rate is that of Och and Ney (20
 """
 
 import string
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 
 import numpy as np
 from frame import BenchmarkArguments, run_benchmark
 
+from vaswani_transformer.convert.ibm_model_1 import Links, fit_model_1
 from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.decoding.alignment import Aligner, Links
+from vaswani_transformer.decoding.alignment import Aligner
 from vaswani_transformer.evaluation.confidence import ConfidenceReport
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.model.scores_vaswani import AlignmentHeads
 from vaswani_transformer.options.arguments import option
-from vaswani_transformer.runs.pair_arguments import PairArguments
+from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance, ScoreRecord
 
 
-ITERATIONS, TENSION, TO_NOTHING = 5, 4.0, 0.08  # constants of Dyer et al.
+TENSION, TO_NOTHING = 4.0, 0.08  # constants of Dyer et al.
 PUNCTUATION = string.punctuation + "„“”‚‘’«»…–"
+
+Pairs = set[tuple[int, int]]  # places of a source word and a target word, for each link of a sentence pair
 
 
 @dataclass
@@ -82,8 +85,14 @@ def words(line: str) -> list[str]:
     return [word.strip(PUNCTUATION).lower() or word for word in line.split()]
 
 
+def numbered(lines: Sequence[str]) -> list[list[int]]:
+    """Each line as numbers of its words, from 0."""
+    ids: dict[str, int] = {}
+    return [[ids.setdefault(word, len(ids)) for word in words(line)] for line in lines]
+
+
 def diagonal_prior(m: int, n: int) -> np.ndarray:
-    """`[n, m + 1]`: how probable it is that target word j stands for no source word, or for the i-th.
+    """How probable it is that target word j stands for no source word, or for the i-th: `[n, m + 1]`.
 
     The probability of a source word grows with exp(-4 |i / m - j / n|).
     """
@@ -94,45 +103,37 @@ def diagonal_prior(m: int, n: int) -> np.ndarray:
     return np.concatenate((np.full((n, 1), TO_NOTHING), prior), 1)
 
 
-def statistical_links(sources: Sequence[str], targets: Sequence[str]) -> list[set[tuple[int, int]]]:
+def statistical_links(sources: Sequence[str], targets: Sequence[str]) -> list[Pairs]:
     """The source word, if any, of each target word, by IBM model 1 with the prior above, fitted to all pairs."""
-    source_ids: dict[str, int] = {"": 0}  # the empty source word stands for nothing
-    target_ids: dict[str, int] = {}
-    pairs = [
-        (
-            np.array([0, *(source_ids.setdefault(word, len(source_ids)) for word in words(source))]),
-            np.array([target_ids.setdefault(word, len(target_ids)) for word in words(target)], dtype=int),
-        )
-        for source, target in zip(sources, targets, strict=True)
-    ]
-    codes = [source * len(target_ids) + target[:, None] for source, target in pairs]  # [n, m + 1] each
-    priors = [diagonal_prior(len(source) - 1, len(target)) for source, target in pairs]
-    entries = np.unique(np.concatenate([code.ravel() for code in codes]))
-    source_of_entry = entries // len(target_ids)
-    places = [np.searchsorted(entries, code) for code in codes]
-    table = np.ones(len(entries))  # probability of the target word, if the source word is that of the entry
-    for _ in range(ITERATIONS):
-        counts = np.zeros(len(entries))
-        for place, prior in zip(places, priors, strict=True):
-            weight = prior * table[place]
-            np.add.at(counts, place, weight / weight.sum(1, keepdims=True))
-        table = counts / np.bincount(source_of_entry, counts)[source_of_entry]
-    best = [(prior * table[place]).argmax(1) for place, prior in zip(places, priors, strict=True)]
+    source_ids = [[0, *(1 + number for number in numbers)] for numbers in numbered(sources)]  # 0 stands for nothing
+    target_ids = [np.array(numbers, dtype=int) for numbers in numbered(targets)]
+    size = sum(map(len, target_ids))  # more than there are different words
+    codes = [
+        np.array(source) * size + target[:, None] for source, target in zip(source_ids, target_ids, strict=True)
+    ]  # [n, m + 1] each
+    priors = [diagonal_prior(code.shape[1] - 1, len(code)) for code in codes]
+    places = np.repeat(np.arange(size), [code.shape[1] for code in codes for _ in code])
+    pairs, numbers = np.unique(np.concatenate([code.ravel() for code in codes]), return_inverse=True)
+    links = Links(numbers.ravel(), places, np.concatenate([prior.ravel() for prior in priors]))
+    weights = links.weights(fit_model_1([links], pairs // size))
+    ends = np.cumsum([code.size for code in codes])
+    best = [part.reshape(code.shape).argmax(1) for part, code in zip(np.split(weights, ends[:-1]), codes, strict=True)]
     return [{(int(source) - 1, target) for target, source in enumerate(each) if source} for each in best]
 
 
-def error_rate(links: Sequence[set[tuple[int, int]]], sure: list[set], possible: list[set]) -> float:
+def error_rate(links: Sequence[Pairs], sure: Sequence[Pairs], possible: Sequence[Pairs]) -> float:
     """Alignment error rate of Och and Ney."""
     right = sum(len(a & s) + len(a & p) for a, s, p in zip(links, sure, possible, strict=True))
     return 1 - right / (sum(map(len, links)) + sum(map(len, sure)))
 
 
-def diagonal(source: str, target: str) -> set[tuple[int, int]]:
+def diagonal(source: str, target: str) -> Pairs:
+    """Links of words at the same share of their sentences."""
     m, n = len(source.split()), len(target.split())
     return {(min(m - 1, round(j * m / n)), j) for j in range(n)} if m else set()
 
 
-def turned(links: Links) -> set[tuple[int, int]]:
+def turned(links: Iterable[tuple[int, int]]) -> Pairs:
     return {(target, source) for source, target in links}
 
 
@@ -143,36 +144,53 @@ def make_entry(args: Arguments) -> Entry:
     models = args.open_models()
     if len(models) != 2:
         raise ValueError("reverse_model: a model of the other direction is needed, for links that both have")
-    columns = []
-    for corpus in (args.corpus, args.statistics):
-        pairs = load_parallel_corpus(corpus, *models[0].languages, columns=args.columns)["translation"]
-        columns.append([[pair[language].strip() for pair in pairs] for language in models[0].languages])
-    (sources, targets), (more_sources, more_targets) = columns
-    ahead = statistical_links(sources + more_sources, targets + more_targets)[: len(sources)]
-    back = statistical_links(targets + more_targets, sources + more_sources)[: len(sources)]
-    back = [turned(list(links)) for links in back]
-    sure, possible = ([op(a, b) for a, b in zip(ahead, back, strict=True)] for op in (set.__and__, set.__or__))
-    aligners = [Aligner(args.load(each.saved), each.saved.tokenizer, each.tag) for each in models]
-    last = aligners[0].model.config.decoder_layers - 1
-    whole = AlignmentHeads([[last, head] for head in range(aligners[0].model.config.decoder_attention_heads)])
-    heads = [AlignmentHeads.for_model(aligner.model) for aligner in aligners]
-    by_heads, by_layer = zip(*aligners[0].align(sources, targets, [heads[0], whole]), strict=True)
-    reverse = aligners[1].align(targets, sources, [heads[1]])
-    chosen = [set(links) for links in by_heads]
-    alignments = {
-        "chosen heads, links of both directions": [a & turned(b) for a, (b,) in zip(chosen, reverse, strict=True)],
-        "chosen heads": chosen,
-        "all heads of the last layer": [set(links) for links in by_layer],
-        "the diagonal": [diagonal(*pair) for pair in zip(sources, targets, strict=True)],
-    }
+    sources, targets = read_pairs(args, args.corpus, models[0].languages)
+    sure, possible = reference_links(sources, targets, *read_pairs(args, args.statistics, models[0].languages))
     return Entry(
         name=args.name,
         run=describe_run(),
         bleu=scored.systems[0].sacrebleu.score,
         confidence=scored.confidence,
         pairs=len(sources),
-        error_rates={kind: error_rate(links, sure, possible) for kind, links in alignments.items()},
+        error_rates={
+            kind: error_rate(links, sure, possible)
+            for kind, links in alignments(args, models, sources, targets).items()
+        },
     )
+
+
+def read_pairs(args: Arguments, corpus: list[str], languages: tuple[str, str]) -> list[list[str]]:
+    """The sources and the targets of a corpus."""
+    pairs = load_parallel_corpus(corpus, *languages, columns=args.columns)["translation"]
+    return [[pair[language].strip() for pair in pairs] for language in languages]
+
+
+def reference_links(
+    sources: list[str], targets: list[str], more_sources: list[str], more_targets: list[str]
+) -> tuple[list[Pairs], list[Pairs]]:
+    """The links that the statistical alignments of both directions have, and those that one of them has."""
+    ahead = statistical_links(sources + more_sources, targets + more_targets)[: len(sources)]
+    back = [turned(links) for links in statistical_links(targets + more_targets, sources + more_sources)]
+    pairs = [*zip(ahead, back, strict=False)]
+    return [a & b for a, b in pairs], [a | b for a, b in pairs]
+
+
+def alignments(
+    args: Arguments, models: list[DirectedModel], sources: list[str], targets: list[str]
+) -> dict[str, list[Pairs]]:
+    """The links of each kind of alignment that is compared."""
+    forward, backward = (Aligner(args.load(each.saved), each.saved.tokenizer, each.tag) for each in models)
+    config = forward.model.config
+    layer = AlignmentHeads([[config.decoder_layers - 1, head] for head in range(config.decoder_attention_heads)])
+    both = forward.align(sources, targets, [AlignmentHeads.for_model(forward.model), layer])
+    back = backward.align(targets, sources, [AlignmentHeads.for_model(backward.model)])
+    chosen = [set(links) for links, _ in both]
+    return {
+        "chosen heads, links of both directions": [a & turned(b) for a, (b,) in zip(chosen, back, strict=True)],
+        "chosen heads": chosen,
+        "all heads of the last layer": [set(links) for _, links in both],
+        "the diagonal": [diagonal(*pair) for pair in zip(sources, targets, strict=True)],
+    }
 
 
 def measure(args: Arguments) -> Iterator[TrustRecord]:

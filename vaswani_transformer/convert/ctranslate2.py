@@ -1,7 +1,6 @@
 """Export to CTranslate2, and its search with the exported model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,8 @@ from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from ..io.files import read_json
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.scores_vaswani import AlignmentHeads, TranslationScore, align_words, score_tokens, token_words
 from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length
@@ -28,9 +25,6 @@ POSITIONS = 4096
 
 # Fields of generation_config that CTranslate2 has, or a rule of its own for.
 _SUPPORTED = {"num_beams", "length_penalty", "length_penalty_type", "early_stopping", *LENGTH_FIELDS, *SPECIAL_IDS}
-
-# Entry of the exported config.json: `AlignmentHeads.is_shifted`. The heads themselves are in the weights.
-_SHIFT = "alignment_shift"
 
 # The only values of these fields that models of CTranslate2 can have.
 _EXPRESSIBLE = {**PLAIN, "activation": "relu", "zero_padding_embedding": True}
@@ -74,14 +68,14 @@ def export_ctranslate2(
         save_stock_tokenizer(tokenizer, directory, positions)
         model.generation_config.save_pretrained(directory)
         if shortlist is not None:
-            lines = [f"{source}\t{' '.join(targets)}\n" for source, targets in shortlist.items()]
+            lines = (f"{source}\t{' '.join(targets)}\n" for source, targets in shortlist.items())
             (directory / "vmap.txt").write_text("".join(lines), encoding="utf-8")
     return output
 
 
-def _require_expressible(config: VaswaniConfig, settings: GenerationConfig) -> None:
+def _require_expressible(config: VaswaniConfig, search: GenerationConfig) -> None:
     require_fields(config, {**_EXPRESSIBLE, "d_v": config.d_k}, "CTranslate2")
-    if others := settings.to_diff_dict().keys() - _SUPPORTED - {"transformers_version"}:
+    if others := search.to_diff_dict().keys() - _SUPPORTED - {"transformers_version"}:
         raise ValueError(
             f"generation_config: CTranslate2 would ignore {', '.join(sorted(others))}; remove it from the model's "
             f"generation_config.json to export it"
@@ -92,21 +86,14 @@ def _specification(
     model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase
 ) -> transformer_spec.TransformerSpec:
     """CTranslate2's specification of the model, with its weights."""
-    config, alignment = model.config, AlignmentHeads.for_model(model)
-    layer = alignment.pairs[0][0]
-    if any(other != layer for other, _ in alignment.pairs):
-        raise ValueError("alignment_heads: CTranslate2 aligns by heads of one layer; choose them with recipes/align.py")
+    config = model.config
     shape = {"pre_norm": False, "activation": common_spec.Activation.RELU, "head_dim": config.d_k}
-    aligning = {"alignment_layer": layer, "alignment_heads": len(alignment.pairs)}
     spec = transformer_spec.TransformerSpec(
         transformer_spec.TransformerEncoderSpec(config.encoder_layers, config.num_heads, **shape),
-        transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.num_heads, **shape, **aligning),
+        transformer_spec.TransformerDecoderSpec(config.decoder_layers, config.num_heads, **shape),
     )
     _fill_stack(spec.encoder, model.model.encoder)
     _fill_stack(spec.decoder, model.model.decoder)
-    attention = model.model.decoder.layers[layer].encoder_attn
-    _put_first(spec.decoder.layer[layer].attention, attention, [head for _, head in alignment.pairs])
-    spec.config.add_attribute(_SHIFT, alignment.is_shifted)
     spec.encoder.embeddings[0].weight = _copy(model.model.encoder.embed_tokens.weight)
     spec.decoder.embeddings.weight = _copy(model.model.decoder.embed_tokens.weight)
     _fill_linear(spec.decoder.projection, model.lm_head)
@@ -145,18 +132,6 @@ def _fill_attention(spec: Any, attention: Any, norm: nn.LayerNorm) -> None:
     _fill_norm(spec.layer_norm, norm)
 
 
-def _put_first(spec: Any, attention: Any, heads: Sequence[int]) -> None:
-    """Reorder the heads of encoder-decoder attention, which changes no output: CTranslate2 aligns by the first ones."""
-    order = sorted(range(attention.num_heads), key=lambda head: head not in heads)
-    rows = torch.arange(attention.num_heads * attention.d_k).view(-1, attention.d_k)[order].flatten()
-    queries, keys_and_values, output = spec.linear
-    for projections, chosen in ((queries, rows), (keys_and_values, torch.cat((rows, len(rows) + rows)))):
-        projections.weight = projections.weight[chosen]
-        if attention.q_proj.bias is not None:
-            projections.bias = projections.bias[chosen]
-    output.weight = output.weight[:, rows]
-
-
 def _fill_linear(spec: Any, *linears: nn.Linear) -> None:
     spec.weight = torch.cat([_copy(linear.weight) for linear in linears])
     if linears[0].bias is not None:
@@ -173,14 +148,14 @@ def _copy(weight: torch.Tensor) -> torch.Tensor:
 
 
 class CTranslate2Translator:
-    """Searches with an exported model as `ctranslate2.Translator` does, with the settings of its generation_config.
+    """Searches with an exported model as `ctranslate2.Translator` does, by the options of its generation_config.
 
     Args:
         directory: The exported directory.
         options: For `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `intra_threads` and others.
 
     Attributes:
-        rule: Settings with which `generate` of our model searches by the same rules: a sentence stops once `num_beams`
+        rule: Keywords with which `generate` of our model searches by the same rules: a sentence stops once `num_beams`
             hypotheses are finished, and scores are log P / |Y|^alpha.
     """
 
@@ -191,14 +166,9 @@ class CTranslate2Translator:
         positions = self.tokenizer.model_max_length  # rows of the exported position table
         self.search = SearchOptions.resolve(GenerationConfig.from_pretrained(directory), positions=positions)
         self.engine = ctranslate2.Translator(str(directory), **options)
-        self._is_shifted = read_json(directory / "config.json").get(_SHIFT) is True
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best hypothesis of each source, as token ids with EOS.
-
-        Args:
-            sources: Token ids of each source, EOS included.
-        """
+        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
         best: list[list[int]] = [[]] * len(sources)
         for indices in batches_of_one_length(sources):
             results = self.engine.translate_batch(
@@ -214,43 +184,3 @@ class CTranslate2Translator:
             for index, result in zip(indices, results, strict=True):
                 best[index] = self.tokenizer.convert_tokens_to_ids(result.hypotheses[0])
         return best
-
-    def scores(
-        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], return_alignment: bool = False
-    ) -> list[TranslationScore]:
-        """How probable the exported model finds translations; `score` is that by which CTranslate2 ranks them.
-
-        Args:
-            sources: Token ids of each source, EOS included.
-            targets: Token ids of each translation, up to the EOS, included, or the length limit.
-            return_alignment: Whether to align words, by the heads that the model had when it was exported.
-        """
-        source_tokens = [self.tokenizer.convert_ids_to_tokens(ids) for ids in sources]
-        target_tokens = [self.tokenizer.convert_ids_to_tokens(ids) for ids in targets]
-        end = self.tokenizer.eos_token
-        without_end = [tokens[:-1] if tokens[-1:] == [end] else tokens for tokens in target_tokens]  # it adds the EOS
-        batches = {"max_batch_size": 4096, "batch_type": "tokens", "max_input_length": 0}
-        results = self.engine.score_batch(source_tokens, without_end, **batches)
-        words = [token_words(self.tokenizer, target) for target in targets]
-        scores = [
-            score_tokens(each, result.log_probs[: len(target)], self.search.length_penalty, "transformers")
-            for each, target, result in zip(words, targets, results, strict=True)
-        ]
-        if not return_alignment:
-            return scores
-        prefixed = self.engine.translate_batch(
-            source_tokens,
-            without_end,
-            beam_size=1,
-            max_decoding_length=1 + max(map(len, targets), default=0),
-            return_attention=True,
-            return_end_token=True,
-            **batches,
-        )
-        heads = AlignmentHeads([], self._is_shifted)
-        for index, (source, target, result) in enumerate(zip(sources, targets, prefixed, strict=True)):
-            attention = heads.token_attention(torch.tensor(result.attention[0][: len(target)]))  # [target, source]
-            source_words = token_words(self.tokenizer, source, is_whole=True)
-            links = align_words(attention, *source_words, *words[index])
-            scores[index] = replace(scores[index], alignment=links)
-        return scores

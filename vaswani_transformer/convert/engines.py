@@ -14,13 +14,16 @@ from ..model.languages_vaswani import require_tags
 
 _FILES = ("*.bin", "onnx/*.onnx", "*config.json", "token*.json", "*vocab*", "vmap.txt")
 
+# The only options of `generate` that engines have, with the only values.
+_OPTIONS = {"num_return_sequences": 1, "return_dict_in_generate": False}
+
 
 class Engine(Protocol):
     """An exported model that translates: `CTranslate2Translator`, `OnnxTranslator` or `MarianTranslator`."""
 
     @property
     def rule(self) -> Mapping[str, object]:
-        """Settings with which `generate` of our model searches by the engine's rules."""
+        """Keywords with which `generate` of our model searches by the engine's rules."""
         ...
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -53,7 +56,7 @@ class ExportedModel:
             raise ValueError(f"engine: {directory} was not made of this model, which has another vocabulary")
         self._positions = exported.model_max_length
 
-    def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **_: Any) -> torch.Tensor:
+    def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
         """The best translation of each source, `[batch, 1 + target]`: the start token, then up to the EOS, padded.
 
         Sources with more tokens than the engine has positions lose the last ones.
@@ -61,10 +64,14 @@ class ExportedModel:
         Args:
             input_ids: `[batch, source]`
             attention_mask: `[batch, source]`, 1 for tokens, 0 for padding.
+            options: Options of other models' `generate`, which must be None or those of a plain call.
 
         Raises:
-            ValueError: The model has several directions, and a source does not begin with the tag of a language.
+            ValueError: An option is set; or the model has several directions, and a source has no tag of a language.
         """
+        for name, value in options.items():
+            if value is not None and (name not in _OPTIONS or value != _OPTIONS[name]):
+                raise ValueError(f"{name}: the export has decided how the engine searches; leave it out")
         require_tags(self.config, input_ids)
         start, end = self.config.decoder_start_token_id, self.config.eos_token_id
         sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]

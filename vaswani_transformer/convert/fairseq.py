@@ -15,7 +15,7 @@ from transformers import FSMTTokenizer, GenerationConfig
 
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .weights import Weights, model_from_weights, one_number_of_heads
+from .weights import Weights, equal_heads, model_from_weights
 
 
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3, not in dictionary files
@@ -163,7 +163,7 @@ def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGenerati
     activation = settings.get("activation_fn") or "relu"
     model = model_from_weights(
         checkpoint.weights,
-        num_heads=one_number_of_heads(*(settings.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder"))),
+        num_heads=equal_heads(*(settings.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder"))),
         activation=_ACTIVATIONS.get(activation, activation),
         dropout=settings.get("dropout", 0.1),
         attention_dropout=settings.get("attention_dropout", 0.0),

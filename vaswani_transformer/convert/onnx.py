@@ -18,11 +18,9 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPositionalEncoding
-from ..model.pipeline_vaswani import in_order
-from ..model.scores_vaswani import TranslationScore, score_generated
 from ..model.step_decoder_vaswani import CACHE, named_cache
 from ..model.tokenization_vaswani import VaswaniTokenizer
-from .hypotheses import batches_of_one_length, best_hypotheses
+from .hypotheses import best_hypotheses
 from .marian import (
     POSITIONS,
     marian_config,
@@ -135,7 +133,7 @@ class Decoder(nn.Module):
             key, value, source_key, source_value = past_key_values[4 * index : 4 * index + 4]
             cache.self_attention_cache.update(key, value, index)
             cache.cross_attention_cache.update(source_key, source_value, index)
-            layer.encoder_attn._keys_and_values(None, missing, cache)
+            layer.encoder_attn.keys_and_values(None, missing, cache)
         hidden = self.decoder(
             input_ids, None, encoder_hidden_states, encoder_attention_mask, cache, use_cache=True
         ).last_hidden_state
@@ -310,23 +308,3 @@ class OnnxTranslator:
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
         return best_hypotheses(self.model, sources, "Translating with onnxruntime")
-
-    def scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[TranslationScore]:
-        """How probable the exported model finds translations; `score` is that by which transformers ranks them.
-
-        Args:
-            sources: Token ids of each source, EOS included.
-            targets: Token ids of each translation, up to the EOS, included, or the length limit.
-        """
-        start, alpha = self.model.config.decoder_start_token_id, self.model.generation_config.length_penalty
-        rule = (1.0 if alpha is None else alpha, "transformers")
-
-        def batches() -> Iterator[tuple[list[int], list[TranslationScore]]]:
-            for indices in batches_of_one_length(sources):
-                inputs = {"input_ids": torch.tensor([sources[index] for index in indices])}
-                inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])  # [batch, source]
-                rows = {"input_ids": [[start, *targets[index]] for index in indices]}
-                ids = self.tokenizer.pad(rows, return_tensors="pt").input_ids  # [batch, 1 + target]
-                yield indices, score_generated(self.model, self.tokenizer, inputs, ids, *rule)
-
-        return in_order(batches())

@@ -1,14 +1,14 @@
 """Parity of an exported model with ours: share of identical hypotheses, cause of each difference."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from ..evaluation.scores import sacrebleu_score
+from ..evaluation.scores import BleuScore, sacrebleu_score
 from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
@@ -52,8 +52,6 @@ class ParityReport(Record):
     Attributes:
         lines: Number of sentences compared.
         identical: Number of identical hypotheses.
-        identical_share: Their share.
-        tie_tolerance: Largest difference of two scores that counts as a tie.
         kinds: Number of differences of each kind.
         differences: All differences, by line.
         bleu: sacreBLEU of "ours" and "exported", if there are references.
@@ -63,12 +61,15 @@ class ParityReport(Record):
 
     lines: int
     identical: int
-    identical_share: float
-    tie_tolerance: float
     kinds: dict[str, int]
     differences: list[Difference]
-    bleu: dict[str, dict[str, object]] | None = None
+    bleu: dict[str, BleuScore] | None = None
     same_tokens: int | None = None
+
+    @property
+    def identical_share(self) -> float:
+        """Share of identical hypotheses."""
+        return self.identical / self.lines
 
 
 def parity_report(
@@ -101,10 +102,12 @@ def parity_report(
     ours, exported = search(model, sources), engine.hypotheses(sources)
     differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
     by_rule = search(model, [sources[row] for row in differing], **engine.rule)
-    differences = [
-        _difference(model, tokenizer, lines[row] + 1, sources[row], ours[row], exported[row], same == exported[row])
-        for row, same in zip(differing, by_rule, strict=True)
-    ]
+    differences = []
+    for row, same in zip(differing, by_rule, strict=True):
+        first, second = (normalised_score(model, sources[row], each[row]) for each in (ours, exported))
+        shown = tokenizer.batch_decode([sources[row], ours[row], exported[row]], skip_special_tokens=True)
+        kind = _kind(first, second, is_same_by_rule=same == exported[row])
+        differences.append(Difference(lines[row] + 1, kind, *shown, first, second))
     kinds = [difference.kind for difference in differences]
     bleu = None
     if references is not None:
@@ -117,8 +120,6 @@ def parity_report(
     return ParityReport(
         lines=len(lines),
         identical=len(lines) - len(differences),
-        identical_share=1 - len(differences) / len(lines),
-        tie_tolerance=TIE,
         kinds={kind: kinds.count(kind) for kind in KINDS},
         differences=differences,
         bleu=bleu,
@@ -128,36 +129,24 @@ def parity_report(
 
 def _bleu(
     tokenizer: PreTrainedTokenizerBase, hypotheses: Sequence[Sequence[int]], references: Sequence[str]
-) -> dict[str, object]:
-    predictions = tokenizer.batch_decode(hypotheses, skip_special_tokens=True)
-    return asdict(sacrebleu_score(predictions, references))
+) -> BleuScore:
+    return sacrebleu_score(tokenizer.batch_decode(hypotheses, skip_special_tokens=True), references)
 
 
 def search(
-    model: VaswaniForConditionalGeneration, sources: Sequence[Sequence[int]], **settings: object
+    model: VaswaniForConditionalGeneration, sources: Sequence[Sequence[int]], **options: object
 ) -> list[list[int]]:
-    """Our model's best hypotheses, as token ids with EOS; `settings` are for `generate`."""
-    return best_hypotheses(model, sources, "Translating with our model", **settings)
+    """Our model's best hypotheses, as token ids with EOS; `options` are for `generate`."""
+    return best_hypotheses(model, sources, "Translating with our model", **options)
 
 
-def _difference(
-    model: VaswaniForConditionalGeneration,
-    tokenizer: PreTrainedTokenizerBase,
-    line: int,
-    source: Sequence[int],
-    ours: Sequence[int],
-    exported: Sequence[int],
-    is_same_by_rule: bool,
-) -> Difference:
-    scores = [normalised_score(model, source, hypothesis) for hypothesis in (ours, exported)]
-    if abs(scores[0] - scores[1]) < TIE:
-        kind = "tie"
-    elif is_same_by_rule:
-        kind = "rule"
-    else:
-        kind = "ours_scores_higher" if scores[0] > scores[1] else "exported_scores_higher"
-    texts = tokenizer.batch_decode([source, ours, exported], skip_special_tokens=True)
-    return Difference(line, kind, *texts, *scores)
+def _kind(ours: float, exported: float, is_same_by_rule: bool) -> str:
+    """The kind of a difference, from the scores of both hypotheses."""
+    if abs(ours - exported) < TIE:
+        return "tie"
+    if is_same_by_rule:
+        return "rule"
+    return "ours_scores_higher" if ours > exported else "exported_scores_higher"
 
 
 @torch.no_grad()

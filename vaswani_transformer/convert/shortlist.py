@@ -1,10 +1,13 @@
 """Shortlists: for each source token the target tokens that it may become, learned from a parallel corpus."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from functools import reduce
 from itertools import islice
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
+
+from .ibm_model_1 import Links, fit_model_1
 
 
 # Limits of what is aligned: 8 bytes for each pair of a source and a target token of one sentence.
@@ -12,14 +15,15 @@ _SENTENCES = 200_000
 _LONGEST = 100  # tokens of a sentence
 _TOGETHER = 10_000  # sentences
 
-_ITERATIONS = 5
 _CANDIDATES = 20  # for each source token
 _LEAST = 1e-3  # probability of a candidate
 _COMMON = 100  # target tokens that are always candidates, the most frequent
 
+Rows = list[tuple[list[int], list[int]]]  # token ids of sentence pairs
+
 
 def learn_shortlist(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """For each token its likeliest translations by IBM Model 1 (Brown et al., 1993), and itself, to copy names.
+    """For each token its likeliest translations by IBM Model 1, and itself, to copy names.
 
     Args:
         tokenizer: A tokenizer whose source and target tokens have the same ids.
@@ -36,60 +40,50 @@ def learn_shortlist(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[st
     names = tokenizer.convert_ids_to_tokens(list(range(size)))
     if any(set(" \t") & set(name) for name in names):
         raise ValueError("shortlist: CTranslate2 separates tokens by spaces; it needs a byte-pair vocabulary")
-    links, keys, frequencies = _links(tokenizer, islice(pairs, _SENTENCES), size)
-    probabilities = _model_1(links, keys // size, size)
+    links, frequencies = [], np.zeros(size, np.int64)
+    for rows in _tokenized(tokenizer, islice(pairs, _SENTENCES)):
+        targets = np.concatenate([target for _, target in rows])
+        frequencies += np.bincount(targets, minlength=size)
+        links.append(_links(rows, targets, size))
     common = np.argsort(-frequencies, kind="stable")[:_COMMON]
-    is_other = ~np.isin(keys % size, common) & (keys // size != keys % size)
-    likely = np.flatnonzero((probabilities >= _LEAST) & is_other)
-    likely = likely[np.lexsort((-probabilities[likely], keys[likely] // size))]  # by source, the likeliest first
-    candidates: list[list[int]] = [[token] for token in range(size)]
-    for source, target in zip(*(part.tolist() for part in np.divmod(keys[likely], size)), strict=True):
-        if len(candidates[source]) <= _CANDIDATES:
-            candidates[source].append(target)
+    candidates = _candidates(links, common, size)
     shortlist = {names[source]: [names[token] for token in targets] for source, targets in enumerate(candidates)}
     return {"": [names[token] for token in common.tolist()], **shortlist}
 
 
-def _links(
-    tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[str, str]], size: int
-) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray]:
-    """All links of a source and a target token of one sentence.
-
-    Returns:
-        For each part of the corpus, the numbers of its links in `keys`, and the place of the target token of each;
-        `keys`, the different links as `source * size + target`, in order; how often each target token occurs.
-    """
-    parts, keys, frequencies = [], np.empty(0, np.int64), np.zeros(size, np.int64)
+def _tokenized(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[str, str]]) -> Iterator[Rows]:
+    """The pairs in parts, without those that have a blank side or a long one."""
     pairs = iter(pairs)
     while part := list(islice(pairs, _TOGETHER)):
         texts = zip(*part, strict=True)
         sides = [tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in texts]
         rows = [row for row in zip(*sides, strict=True) if all(0 < len(tokens) <= _LONGEST for tokens in row)]
-        if not rows:
-            continue
-        targets = np.concatenate([target for _, target in rows])
-        ends = np.cumsum([len(target) for _, target in rows])
-        places = np.concatenate(
-            [
-                np.tile(np.arange(end - len(target), end), len(source))
-                for (source, target), end in zip(rows, ends, strict=True)
-            ]
-        )
-        sources = np.concatenate([np.repeat(source, len(target)) for source, target in rows])
-        parts.append((sources * size + targets[places], places.astype(np.int32)))
-        keys = np.union1d(keys, parts[-1][0])
-        frequencies += np.bincount(targets, minlength=size)
-    return [(np.searchsorted(keys, link).astype(np.int32), places) for link, places in parts], keys, frequencies
+        if rows:
+            yield rows
 
 
-def _model_1(links: Sequence[tuple[np.ndarray, np.ndarray]], sources: np.ndarray, size: int) -> np.ndarray:
-    """Translation probabilities by expectation maximisation, one for each of `keys`; `sources` are their tokens."""
-    probabilities = np.ones(len(sources))
-    for _ in range(_ITERATIONS):
-        counts = np.zeros(len(sources))
-        for numbers, places in links:
-            likelihoods = probabilities[numbers]
-            likelihoods /= np.bincount(places, likelihoods)[places]
-            counts += np.bincount(numbers, likelihoods, len(sources))
-        probabilities = counts / np.bincount(sources, counts, size)[sources]
-    return probabilities
+def _links(rows: Rows, targets: np.ndarray, size: int) -> Links:
+    """All links of these rows; a pair of tokens is `source * size + target`."""
+    sources = np.concatenate([np.repeat(source, len(target)) for source, target in rows])
+    ends = np.cumsum([len(target) for _, target in rows])
+    places = [
+        np.tile(np.arange(end - len(target), end), len(source))
+        for (source, target), end in zip(rows, ends, strict=True)
+    ]
+    flat = np.concatenate(places)
+    return Links(sources * size + targets[flat], flat.astype(np.int32))
+
+
+def _candidates(corpus: list[Links], common: np.ndarray, size: int) -> list[list[int]]:
+    """For each source token itself, and the likeliest target tokens that are not among the common ones."""
+    pairs = reduce(np.union1d, (links.pairs for links in corpus), np.empty(0, np.int64))
+    sources, targets = np.divmod(pairs, size)
+    numbered = [Links(np.searchsorted(pairs, links.pairs).astype(np.int32), links.places) for links in corpus]
+    probabilities = fit_model_1(numbered, sources)
+    likely = np.flatnonzero((probabilities >= _LEAST) & ~np.isin(targets, common) & (sources != targets))
+    likely = likely[np.lexsort((-probabilities[likely], sources[likely]))]  # by source, the likeliest first
+    candidates: list[list[int]] = [[token] for token in range(size)]
+    for source, target in zip(sources[likely].tolist(), targets[likely].tolist(), strict=True):
+        if len(candidates[source]) <= _CANDIDATES:
+            candidates[source].append(target)
+    return candidates

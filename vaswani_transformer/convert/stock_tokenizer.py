@@ -15,17 +15,16 @@ UNUSED = "<unused {}>"
 
 
 def save_stock_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path, positions: int) -> None:
-    """Save a tokenizer; ours as a class that versions 4 and 5 of transformers know, with a `tokenizer.json` that is
-    right by itself, because `tokenizers` and transformers.js read no `split_special_tokens`.
+    """Save a tokenizer so that transformers 4 and 5, `tokenizers` and transformers.js read it without this package.
 
-    They would find the names of special tokens in text, if these were in the list of added tokens. As plain entries of
-    the model they are found only where the pre-tokenizer leaves them whole. Decoding then drops them by a rule of its
-    own, whatever `skip_special_tokens` is, together with rows of the model that no token uses.
+    The last two know no `split_special_tokens`: they find special tokens in text if these are in the list of added
+    tokens. `tokenizer.json` therefore has them as plain entries, which are found only where the pre-tokenizer leaves
+    them whole. A decoder drops them, whatever `skip_special_tokens` is, and the rows of the model that no token uses.
 
     Args:
         tokenizer: The tokenizer; it is not changed.
         directory: Where to save it.
-        positions: Maximum length of a sequence.
+        positions: Most tokens of a sequence.
     """
     tokenizer.save_pretrained(directory)
     if not isinstance(tokenizer, VaswaniTokenizer):

@@ -140,7 +140,7 @@ def model_from_transformers(
         raise ValueError("scale_embedding: is false, but embeddings are always multiplied by sqrt(d_model), as in 3.4")
     converted = model_from_weights(
         weights,
-        num_heads=one_number_of_heads(config.encoder_attention_heads, config.decoder_attention_heads),
+        num_heads=equal_heads(config.encoder_attention_heads, config.decoder_attention_heads),
         activation=config.activation_function,
         dropout=config.dropout,
         attention_dropout=config.attention_dropout,
@@ -165,7 +165,7 @@ def _search(model: PreTrainedModel) -> GenerationConfig:
     return GenerationConfig(**{**_tokens(model), **settings, "length_penalty_type": "transformers"})
 
 
-def one_number_of_heads(encoder: int | None, decoder: int | None) -> int:
+def equal_heads(encoder: int | None, decoder: int | None) -> int:
     """The number of heads of both stacks; raises a ValueError if they differ or are unknown."""
     if encoder is None or encoder != decoder:
         raise ValueError(

@@ -205,6 +205,7 @@ def two_sided_bootstrap(
     It is (k + 1) / (samples + 1) for k such samples of the test set, drawn with replacement, but at least 2^(1 - n) for
     n sentences: a sign test's, if one system is better in all of them. The samples of one sentence are all equal.
     """
+    # sacreBLEU has no public way to score samples without counting n-grams anew for each.
     statistics = [
         np.array(metric._extract_corpus_statistics(lines, _streams(references)), dtype=float)
         for lines in (baseline, system)

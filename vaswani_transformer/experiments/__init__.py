@@ -1,1 +1,1 @@
-"""Table 3 of the paper: the sweep over its rows, their comparison with the paper, the report."""
+"""Table 3 of the paper: the sweep over its rows, the comparison of scores and costs (Table 2), the report."""

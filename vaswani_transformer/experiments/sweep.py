@@ -46,7 +46,7 @@ class Job:
 
     @property
     def options(self) -> dict[str, object]:
-        """Options of `train_wmt.py` that a training has of its job: a killed one is resumed."""
+        """Options of `train_wmt.py` that the job decides: a killed training is resumed."""
         is_begun = (self.directory / RECORD_NAME).exists()
         return {"output_dir": self.directory, "seed": self.seed, "resume": is_begun}
 

@@ -214,7 +214,7 @@ class VaswaniAttention(nn.Module):
             `[batch, target, d_model]`, and the weights if the implementation returns them.
         """
         query = self._split_heads(self.q_proj(hidden_states), self.d_k)  # [batch, heads, target, d_k]
-        key, value = self._keys_and_values(hidden_states, encoder_hidden_states, cache)
+        key, value = self.keys_and_values(hidden_states, encoder_hidden_states, cache)
         attention: Callable
         if implementation == RESTRICTED:
             attention = partial(restricted_attention_forward, neighborhood=self.config.attention_neighborhood)
@@ -232,7 +232,7 @@ class VaswaniAttention(nn.Module):
     def _split_heads(self, projected: torch.Tensor, width: int) -> torch.Tensor:
         return projected.unflatten(-1, (self.num_heads, width)).transpose(1, 2)  # [batch, heads, length, width]
 
-    def _keys_and_values(
+    def keys_and_values(
         self, hidden_states: torch.Tensor, encoder_hidden_states: torch.Tensor | None, both: Cache | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys `[batch, heads, source, d_k]` and values `[batch, heads, source, d_v]`, through the cache if given."""

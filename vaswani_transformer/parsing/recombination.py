@@ -50,16 +50,16 @@ class Recombiner:
                         yield copy
                         break
 
-    def _recombined(self, node: Tree, share: float, share_of_words: float) -> Tree:
+    def _recombined(self, node: Tree, share: float, word_share: float) -> Tree:
         children = []
         for child in node:
             if not _is_phrase(child):
-                children.append(Tree(child.label(), [self._word(child, share_of_words)]))
+                children.append(Tree(child.label(), [self._word(child, word_share)]))
             elif self._random.random() < share:
                 # Fewer changes within, so that most phrases remain as people wrote them.
-                children.append(self._recombined(self._other(child, node.label()), share / 2, share_of_words))
+                children.append(self._recombined(self._other(child, node.label()), share / 2, word_share))
             else:
-                children.append(self._recombined(child, share, share_of_words))
+                children.append(self._recombined(child, share, word_share))
         return Tree(node.label(), children)
 
     def _word(self, tagged: Tree, share: float) -> str:

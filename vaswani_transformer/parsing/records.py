@@ -20,7 +20,7 @@ class ParsingSplit(CorpusScores):
     """The scores of a parsing model on one treebank.
 
     Attributes:
-        perplexity: Of the gold labels.
+        perplexity: The perplexity per gold label.
         free: Scores of the search among all sequences, repaired.
         constrained: Scores of the search among well-formed parses.
         right_branching: Scores of the trivial baseline.

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
+from ..data.corpora import spread
 from ..data.text_files import read_lines
 from ..data.training_data import TrainingData
 from ..evaluation.perplexity import perplexity
@@ -21,7 +22,7 @@ from .scoring import parse_corpus, right_branching, score_parser
 
 @dataclass(frozen=True)
 class GoldTrees:
-    """The sentences of a treebank, as words; their trees in brackets; which trees stand in the training data, too."""
+    """Sentences of a treebank as words, their trees in brackets, and which of these trees are in the training data."""
 
     sentences: list[list[str]]
     trees: list[str]
@@ -29,9 +30,12 @@ class GoldTrees:
 
     @classmethod
     def load(cls, file: str | Path, language: str, train: Iterable[str | Path] = ()) -> "GoldTrees":
-        """The trees of a file that `prepare_treebank` wrote, always with their tags: EVALB deletes words by them.
+        """The trees of a file that `prepare_treebank` wrote, with their tags, by which EVALB deletes words.
 
-        In `train`, other files that it wrote, equal trees are sought.
+        Args:
+            file: The file.
+            language: Code of the language of the words.
+            train: Files of the training data, to tell which trees are in them, too.
         """
         lines = [*read_lines(Path(file))]
         seen = {*lines}.intersection(line for each in train for line in read_lines(Path(each)))
@@ -47,7 +51,7 @@ class GoldTrees:
 
     def sample(self, size: int) -> "GoldTrees":
         """`size` sentences, evenly spaced; all, if there are fewer."""
-        places = _evenly(len(self.trees), size)
+        places = spread(len(self.trees), size)
         return GoldTrees([self.sentences[place] for place in places], [self.trees[place] for place in places])
 
 
@@ -79,16 +83,11 @@ def f1_by_step(
     checkpoints: Mapping[int, Path], tokenizer: PreTrainedTokenizerBase, gold: GoldTrees
 ) -> list[CheckpointF1]:
     """Greedily decoded F1 of ten of the checkpoints, given by step. Collective."""
-    steps, found = [*checkpoints], []
-    for step in (steps[place] for place in _evenly(len(steps), 10)):
+    steps, curve = [*checkpoints], []
+    for step in (steps[place] for place in spread(len(steps), 10)):
         parses = parse_corpus(_load(checkpoints[step]), tokenizer, gold.sentences, num_beams=1)
-        found.append(CheckpointF1(step, len(gold.trees), score_parser(gold.trees, parses).all_sentences.f1))
-    return found
-
-
-def _evenly(count: int, size: int) -> Sequence[int]:
-    """`size` of the first `count` numbers, evenly spaced; all, if there are fewer."""
-    return [number * count // size for number in range(size)] if size < count else range(count)
+        curve.append(CheckpointF1(step, len(gold.trees), score_parser(gold.trees, parses).all_sentences.f1))
+    return curve
 
 
 def _load(directory: Path) -> VaswaniForConstituencyParsing:

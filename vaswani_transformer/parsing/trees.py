@@ -14,7 +14,7 @@ _ROOTS = (ROOT, "ROOT", "S1")
 
 
 def read_trees(path: str | Path) -> Iterator[Tree]:
-    """The trees of a file (plain, .gz, .xz), each on one line or several; text between trees is an error.
+    """The trees of a file (plain, .gz, .bz2, .xz), each on one line or several; text between trees is an error.
 
     Raises:
         ValueError: A tree is malformed; the message names the file and the line where the tree begins.

@@ -41,16 +41,18 @@ class PairArguments(DecodingArguments):
     target_language: str | None = option(None, "Code of the target language; by default the model's or the corpus'.")
     output: str = option(MISSING, "File or directory to create.")
 
+    def require_output(self) -> None:
+        """Make the output's folder; raise a FileExistsError if the output exists."""
+        if Path(self.output).exists():
+            raise FileExistsError(f"output: {self.output} exists already; name another")
+        Path(self.output).absolute().parent.mkdir(parents=True, exist_ok=True)
+
     def open_models(self) -> list[DirectedModel]:
         """The model, and the reverse model if there is one; their weights are not read yet.
 
         Raises:
             ValueError: A model does not translate between the languages; or as from `resolve_languages`.
-            FileExistsError: The output exists.
         """
-        if Path(self.output).exists():
-            raise FileExistsError(f"output: {self.output} exists already; name another")
-        Path(self.output).absolute().parent.mkdir(parents=True, exist_ok=True)
         saved = self.open(self.model)
         named = languages_to_score([saved.config], self.source_language, self.target_language)
         languages = resolve_languages([self.corpus], *named, self.columns)

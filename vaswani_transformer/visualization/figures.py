@@ -125,17 +125,7 @@ def draw_attention(
     figure = Figure(figsize=(_LENGTH, _LINE * longest))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 1), ylim=(longest - 0.5, -0.5))
     axes.set_axis_off()
-    axes.legend(
-        handles=[Patch(color=color, label=str(head)) for head, color in zip(heads, colors, strict=True)],
-        title=f"{_TITLES[kind]}, layer {layer} of {len(layers)}, heads",
-        loc="lower left",
-        bbox_to_anchor=(0, 1 + 1 / longest),
-        ncols=8,
-        fontsize=8,
-        frameon=False,
-        handlelength=0.7,
-        columnspacing=0.8,
-    )
+    _write_legend(axes, f"{_TITLES[kind]}, layer {layer} of {len(layers)}, heads", heads, colors, 1 + 1 / longest)
     words_at = 1.04 if words is None else 1.08 + _CELL * len(heads)
     # The shorter column is spread over as many lines as the longer one has.
     row_places, column_places = (np.linspace(0, longest - 1, len(texts)) for texts in (rows, columns))
@@ -170,11 +160,25 @@ def _chosen_rows(weights: AttentionWeights, kind: Kind, words: Sequence[str] | N
     return np.array([row in words or word in words for row, word in zip(rows, whole, strict=True)])
 
 
-def _head_color(head: int, number_of_heads: int) -> Color:
+def _head_color(head: int, num_heads: int) -> Color:
     """The colour of a head, which does not depend on the other heads that are drawn."""
-    if number_of_heads <= 10:
+    if num_heads <= 10:
         return colormaps["tab10"](head - 1)[:3]
-    return colormaps["turbo"]((head - 0.5) / number_of_heads)[:3]
+    return colormaps["turbo"]((head - 0.5) / num_heads)[:3]
+
+
+def _write_legend(axes: Axes, title: str, heads: Sequence[int], colors: Sequence[Color], height: float) -> None:
+    axes.legend(
+        handles=[Patch(color=color, label=str(head)) for head, color in zip(heads, colors, strict=True)],
+        title=title,
+        loc="lower left",
+        bbox_to_anchor=(0, height),
+        ncols=8,
+        fontsize=8,
+        frameon=False,
+        handlelength=0.7,
+        columnspacing=0.8,
+    )
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
@@ -251,9 +255,9 @@ def entropy_view(
     return Picture(figure)
 
 
-def positions_view(d_model: int = 512, length: int = 100, layout: str = "sinusoidal") -> Picture:
-    """Draw the positional encoding (3.5), a layout of `sinusoidal_positions`: a row for each position."""
-    encoding = sinusoidal_positions(torch.arange(length), d_model, layout)  # [length, d_model]
+def positions_view(d_model: int = 512, length: int = 100) -> Picture:
+    """Draw the positional encoding (3.5): a row for each position."""
+    encoding = sinusoidal_positions(torch.arange(length), d_model)  # [length, d_model]
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
     image = axes.imshow(encoding.numpy(), vmin=-1, vmax=1, cmap="RdBu", aspect="auto")

@@ -50,7 +50,7 @@ class Candidate:
         token: Its last token.
         text: The text of this token, with its leading space.
         parent: The candidate of the step before that it extends; None in the first step.
-        log_probability: Of the token, given the hypothesis that it extends.
+        log_probability: The token's, after the hypothesis that it extends.
         score: Log-probability of the whole hypothesis.
         normalized_score: `score` divided by the length penalty.
         fate: What became of it.
