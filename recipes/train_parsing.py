@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from vaswani_transformer.decoding.decoding_arguments import BEAMS
+from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.launch.processes import main_process_first
 from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
@@ -67,7 +67,7 @@ class ParsingArguments(DataArguments):
         50.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1), decides="data"
     )
     num_beams: int = option(21, "Beams of the search (6.3).", BEAMS, decides=None)
-    length_penalty: float = option(0.3, "Alpha of the search (6.3).", Interval(minimum=-100, maximum=100), decides=None)
+    length_penalty: float = option(0.3, "Alpha of the search (6.3).", ALPHA, decides=None)
     max_new_tokens_over_source: int = option(
         300, "Labels that a parse may have more than its sentence pieces.", COUNT, decides=None
     )

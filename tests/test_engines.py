@@ -106,7 +106,7 @@ def test_a_source_without_a_tag_is_refused_if_the_model_has_several_directions(s
     config = distinct(len(tokenizer)).config
     config.language_tags = {"en": 7, "de": 8}
     engine = ExportedModel(saved / "engine", config, tokenizer, torch.device("cpu"))
-    with pytest.raises(ValueError, match="a source does not say into which"):
+    with pytest.raises(ValueError, match="the model translates between en and de; name the target"):
         engine.generate(torch.tensor([[9, 1]]), torch.ones(1, 2))
 
 

@@ -1,4 +1,3 @@
-import logging
 import re
 from types import SimpleNamespace
 
@@ -135,7 +134,7 @@ def test_what_is_of_one_sentence_leaves_texts_whole_and_warns_of_several(
     for text, count in (("Dogs!", 0), ("Dogs! A man sleeps.", 1)):
         found = translator(text, return_text=True, **options)
         assert [each["translation_text"] for each in found] == whole(translator, text, **of_generate)
-        start = f"{option}: is of one sentence; a text of several"
+        start = f"{option}: applies to a single sentence; a text of several"
         assert [record.getMessage().startswith(start) for record in caplog.records].count(True) == count
 
 
@@ -148,7 +147,7 @@ def test_texts_stay_whole_on_request_and_samples_do_not(translator, caplog):
     (one, two) = translator("Dogs! A man sleeps.", **sampled, **SHORT)
     assert one["translation_text"] == two["translation_text"]
     assert one == translator("Dogs! A man sleeps.", num_beams=1, **SHORT)[0]
-    assert not any("one sentence" in record.getMessage() for record in caplog.records)
+    assert not any("single sentence" in record.getMessage() for record in caplog.records)
 
 
 def test_without_the_library_texts_stay_whole_and_one_line_says_so(translator, monkeypatch, caplog):
@@ -168,18 +167,19 @@ def trained_on_short(lively_model):
     return pipeline("translation", model=model, tokenizer=AutoTokenizer.from_pretrained(lively_model))
 
 
-def test_one_warning_a_call_of_inputs_longer_than_anything_trained_on(trained_on_short, caplog):
+def test_one_warning_of_sentences_longer_than_anything_trained_on(trained_on_short, caplog):
     long = " ".join(["The old man reads a book because"] * 4)
-    tokens = len(trained_on_short.tokenizer(long).input_ids)
-    with caplog.at_level(logging.WARNING):
-        for inputs in (["Dogs!", long, long], long):
-            caplog.clear()
-            trained_on_short(inputs, **SHORT)
-            (warning,) = [record.getMessage() for record in caplog.records]
-            assert warning.startswith(f"a sentence has {tokens} tokens, and the longest sentence trained on 12; ")
-        caplog.clear()
-        trained_on_short(["Dogs!", "A cat."], **SHORT)
-        trained_on_short("Dogs! Cats! " * 9, **SHORT)
-        assert not caplog.records
-        trained_on_short(["Dogs! " + "dog " * 20], **SHORT)
-        assert len(caplog.records) == 1
+    warning_once.cache_clear()
+    trained_on_short(["Dogs!", "A cat.", "Dogs! Cats! " * 9], **SHORT)
+    assert not caplog.records
+    trained_on_short(["Dogs!", long, long], **SHORT)
+    trained_on_short(long, **SHORT)
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("a sentence has more tokens than the longest sentence trained on, 12; ")
+
+
+def test_what_truncation_cuts_off_counts_for_the_warning(trained_on_short, caplog):
+    trained_on_short.tokenizer.model_max_length = 12
+    warning_once.cache_clear()
+    trained_on_short("dog " * 20, truncation=True, **SHORT)
+    assert len(caplog.records) == 1

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from helpers import REPOSITORY
 
+import vaswani_transformer
+
 
 PACKAGE = REPOSITORY / "vaswani_transformer"
 TESTS = REPOSITORY / "tests"
@@ -92,6 +94,11 @@ def test_imports_flow_one_way(path):
     assert rooms_imported(path) <= ALLOWED[room] | {room}
 
 
+def test_dir_shows_all_public_names():
+    assert set(vaswani_transformer.__all__) <= set(dir(vaswani_transformer))
+    assert all(hasattr(vaswani_transformer, name) for name in vaswani_transformer.__all__)
+
+
 @pytest.mark.system
 def test_importing_the_package_loads_the_model_and_nothing_else():
     code = "import sys; import vaswani_transformer; print(*sys.modules)"
@@ -99,7 +106,7 @@ def test_importing_the_package_loads_the_model_and_nothing_else():
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     )
     rooms = {name.split(".")[1] for name in loaded if name.startswith("vaswani_transformer.")}
-    assert rooms == {"io", "model", "parsing"}
+    assert rooms == {"model", "parsing"}
     costly = {"datasets", "evaluate", "matplotlib", "pandas", "rich", "sacrebleu", "sacremoses", "tabulate"}
     assert not costly & loaded
 

@@ -5,9 +5,9 @@ Importing it makes the model known to transformers: `AutoModelForSeq2SeqLM.from_
 name is asked for.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .io.lazy_names import lazy_names
 from .model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
 from .model.pipeline_vaswani import VaswaniTranslationPipeline
@@ -47,15 +47,23 @@ __all__ = [
     "noam_learning_rate",
 ]
 
-_, __getattr__ = lazy_names(
-    __name__,
-    {
-        "CheckpointAveraging": "training.averaging",
-        "LabelSmoothedLoss": "training.loss",
-        "NoamSchedule": "training.schedule",
-        "VaswaniTrainer": "training.trainer",
-        "VaswaniTrainingArguments": "training.arguments",
-        "average_checkpoints": "training.averaging",
-        "noam_learning_rate": "training.schedule",
-    },
-)
+_MODULES = {
+    "CheckpointAveraging": "training.averaging",
+    "LabelSmoothedLoss": "training.loss",
+    "NoamSchedule": "training.schedule",
+    "VaswaniTrainer": "training.trainer",
+    "VaswaniTrainingArguments": "training.arguments",
+    "average_checkpoints": "training.averaging",
+    "noam_learning_rate": "training.schedule",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what trains when its name is asked for (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_MODULES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

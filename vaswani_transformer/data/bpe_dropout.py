@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ..model.saved_model import load_tokenizer
-from ..model.tokenization_vaswani import EOS, PAD, UNK, VaswaniTokenizer, is_own
+from ..model.tokenization_vaswani import EOS, PAD, UNK, VaswaniTokenizer, is_vaswani_backend
 from .batching import TokenBudgetBatchSampler
 from .corpora import spread
 from .preparation import PreparationArguments
@@ -62,7 +62,7 @@ class BpeDropout:
         if not (
             isinstance(tokenizer, VaswaniTokenizer)
             and isinstance(tokenizer.backend_tokenizer.model, models.BPE)
-            and is_own(tokenizer.backend_tokenizer)
+            and is_vaswani_backend(tokenizer.backend_tokenizer)
         ):
             raise ValueError(_NOT_BYTE_PAIRS)
         self.probability = probability

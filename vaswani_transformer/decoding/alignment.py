@@ -7,7 +7,7 @@ from itertools import product
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
-from ..model.pipeline_vaswani import batches_of_similar_length
+from ..model.pipeline_vaswani import similar_length_batches
 from ..model.scores_vaswani import AlignmentHeads, align_words, read_decoder, token_words
 from ..model.tokenization_vaswani import for_targets
 from .translation import search_on_all_processes
@@ -72,7 +72,7 @@ class Aligner:
 
         def search(indices: list[int]) -> Iterator[tuple[list[int], list[list[Links]]]]:
             share = [lengths[index] for index in indices]
-            for batch in batches_of_similar_length(share, {length: length for length in share}, self.tokens_per_batch):
+            for batch in similar_length_batches(share, {length: length for length in share}, self.tokens_per_batch):
                 pairs = [(source_ids[indices[place]], target_ids[indices[place]]) for place in batch]
                 yield batch, self._align_batch(pairs, heads)
 

@@ -247,8 +247,8 @@ class BeamSearch:
     def _candidates(self, logits: Iterable[torch.Tensor]) -> Hypotheses:
         """The most probable extensions of each sentence's live hypotheses, best first: `[S, num_candidates]`."""
         needs_all_scores = self.processors or self.records_scores or self.records_logits or self.config.do_sample
-        best_of = self._best_of_all_scores if needs_all_scores else self._best_of_logits
-        scores, parents, tokens = best_of(logits)
+        extend = self._extend_by_scores if needs_all_scores else self._extend_by_logits
+        scores, parents, tokens = extend(logits)
         missing = (0, max(0, self.num_candidates - scores.shape[1]))  # if the vocabulary is smaller than the beam
         parents, state = F.pad(parents, missing), self.state
         candidates = replace(state.live.gather(parents), scores=F.pad(scores, missing, value=-math.inf))
@@ -258,22 +258,22 @@ class BeamSearch:
         state.length += 1
         return candidates
 
-    def _best_of_logits(self, logits: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _extend_by_logits(self, logits: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """The best extensions, from the best tokens of each hypothesis.
 
         Returns:
             Log-probabilities, the live hypotheses that are extended, and tokens: `[S, extensions]` each.
         """
-        best_of_chunks = [best_tokens(chunk, self.num_candidates) for chunk in logits]
+        best_by_chunk = [best_tokens(chunk, self.num_candidates) for chunk in logits]
         sentences = len(self.state.sentences)
-        scores, tokens = (torch.cat(best).unflatten(0, (sentences, -1)) for best in zip(*best_of_chunks, strict=True))
+        scores, tokens = (torch.cat(best).unflatten(0, (sentences, -1)) for best in zip(*best_by_chunk, strict=True))
         hypotheses, extensions = scores.shape[1:]  # one hypothesis after the prefix, then num_beams
         totals = (scores + self.state.live.scores[:, :hypotheses, None]).flatten(1)
         best = totals.topk(min(self.num_candidates, totals.shape[1]))
         return best.values, best.indices // extensions, tokens.flatten(1).gather(1, best.indices)
 
-    def _best_of_all_scores(self, logits: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Like `_best_of_logits`, from the scores of all tokens, which processors, recording and sampling need."""
+    def _extend_by_scores(self, logits: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Like `_extend_by_logits`, from the scores of all tokens, which processors, recording and sampling need."""
         state, chunks = self.state, [chunk.float() for chunk in logits]
         sequences = state.live.tokens[:, :, : state.length].flatten(0, 1)
         if self.num_beams == 1:  # in greedy search, processors receive logits, as in transformers

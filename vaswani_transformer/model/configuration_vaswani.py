@@ -76,14 +76,14 @@ class VaswaniConfig(PreTrainedConfig):
         source_language: Code of the source language, such as "en"; `None` if unknown. `pipeline("translation")` rejects
             any other.
         target_language: Code of the target language.
-        language_tags: Ids of the tags, such as "<2de>", by language, of a model that translates between these; each
-            source begins with the tag of its target. `None` means one direction, and no tags.
+        language_tags: Id of the tag of each language, such as "<2de>". The model translates between these languages,
+            and each source begins with the tag of its target. `None` means one direction, and no tags.
         longest_source: Tokens of the longest source trained on, EOS included; `None` if unknown.
             `pipeline("translation")` warns of longer ones.
-        confidence_curve: Points of mean log-probability a token of a translation, and the chrF to expect of it, both
-            ascending, as `score.py --confidence` measures them; by target language, of a model of several directions.
-            `None` if unknown.
-        confidence_search: `num_beams` and `length_penalty` with which that was measured.
+        confidence_curve: Pairs of a translation's mean log-probability a token and its expected chrF, both ascending,
+            as `score.py --confidence` measures them. A model of several directions has such a curve for each target
+            language. `None` if unknown.
+        confidence_search: `num_beams` and `length_penalty` with which all curves were measured.
         alignment_heads: Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py`
             chooses them; `None` means all heads of the last layer.
         alignment_shift: Whether these attentions align the token that is the step's input, not the one it predicts.

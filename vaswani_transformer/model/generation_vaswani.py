@@ -17,7 +17,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
 from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, Hypotheses
-from .languages_vaswani import require_tags
+from .languages_vaswani import require_tagged
 from .phrases_vaswani import ForcedPhrases, PhraseSearch, forced_phrases
 from .search_options_vaswani import OVER_SOURCE, EndPerSentence, LengthPerSentence, SearchOptions
 from .step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder, StepDecoder, named_cache
@@ -78,16 +78,7 @@ class VaswaniGenerationMixin(GenerationMixin):
                 `SearchOptions.resolve` and `forced_phrases`; logits are NaN; or the model has several directions, and a
                 source begins with no language tag.
         """
-        ids = kwargs.get("input_ids") if inputs is None else inputs
-        if ids is not None:
-            if ids.dim() != 2 or not ids.numel():
-                raise ValueError(
-                    f"input_ids: have the shape {list(ids.shape)}; give [batch, source], neither of them 0; "
-                    "for a single sentence, input_ids[None]"
-                )
-            if kwargs.get("attention_mask") is None:
-                kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
-            require_tags(self.config, ids)
+        self._prepare_source(inputs, kwargs)
         scopes = (kwargs, generation_config, self.generation_config)
         limit = SearchOptions.resolve(*scopes, positions=self.config.max_positions).limit
         phrases = kwargs.pop("force_words_ids", None)
@@ -110,11 +101,25 @@ class VaswaniGenerationMixin(GenerationMixin):
             config.max_new_tokens, config.max_length = int(limits.max()), None
         if phrases is not None:
             room = int(limits.min()) + prefix_length - 1  # without the start token
-            processors.append(forced_phrases(phrases, config, room))
+            processors.append(forced_phrases(phrases, config, room, lengths.device))
         if loop is None:
             processors.append(FiniteLogits())  # the last, because another one may replace NaN and infinity
         processors, criteria = LogitsProcessorList(processors), StoppingCriteriaList(criteria)
         return super().generate(inputs, config, processors, criteria, custom_generate=loop, **kwargs)
+
+    def _prepare_source(self, inputs: torch.Tensor | None, kwargs: dict[str, Any]) -> None:
+        """Check the ids of the source, if it has any, and mask their padding."""
+        ids = kwargs.get("input_ids") if inputs is None else inputs
+        if ids is None:
+            return
+        if ids.dim() != 2 or not ids.numel():
+            raise ValueError(
+                f"input_ids: have the shape {list(ids.shape)}; give [batch, source], neither of them 0; "
+                "for a single sentence, input_ids[None]"
+            )
+        if kwargs.get("attention_mask") is None:
+            kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
+        require_tagged(self.config, ids)
 
     def _resolve(
         self, generation_config: GenerationConfig | None, kwargs: dict[str, Any]

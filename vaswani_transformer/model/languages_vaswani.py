@@ -55,14 +55,13 @@ def target_tag(config: PreTrainedConfig, source: str | None, target: str | None)
         None if the model has one direction and no tags, or if the languages leave the target open.
 
     Raises:
-        ValueError: The model does not translate from `source` or into `target`. The languages of a model may be
-            unknown, which permits all.
+        ValueError: The model does not translate from `source` or into `target`. A model of unknown languages takes any.
     """
     if not (tags := getattr(config, "language_tags", None)):
-        for asked, side, direction in ((source, "source", "from"), (target, "target", "into")):
+        for asked, side, word in ((source, "source", "from"), (target, "target", "into")):
             known = getattr(config, f"{side}_language", None)
             if asked and known and not is_same_language(asked, known):
-                raise ValueError(f"the model translates {direction} {known}, not {asked}; choose a model for that pair")
+                raise ValueError(f"the model translates {word} {known}, not {asked}; choose a model for that pair")
         return None
     sources, targets = (_matching(asked, tags) for asked in (source, target))
     targets = [code for code in targets if set(sources) - {code}]
@@ -88,19 +87,11 @@ def direction(config: PreTrainedConfig, tag: str | None = None) -> tuple[str | N
     return sources[0] if len(sources) == 1 else None, target
 
 
-def split_tag(config: PreTrainedConfig, text: str, tag: str | None = None) -> tuple[str | None, str]:
-    """The tag that a text begins with, or else `tag`, and the text without it.
-
-    Raises:
-        ValueError: The text begins with another tag than `tag`.
-    """
+def split_tag(config: PreTrainedConfig, text: str) -> tuple[str | None, str]:
+    """The tag that a text begins with, if any, and the text without it."""
     tags = map(language_tag, getattr(config, "language_tags", None) or ())
-    present = next((each for each in tags if text.lstrip().startswith(each)), None)
-    if present is None:
-        return tag, text
-    if tag not in (None, present):
-        raise ValueError(f"the text begins with {present}, but {tag} is asked for; leave one of the two out")
-    return present, text.lstrip().removeprefix(present).removeprefix(" ")
+    tag = next((each for each in tags if text.lstrip().startswith(each)), None)
+    return tag, text if tag is None else text.lstrip().removeprefix(tag).removeprefix(" ")
 
 
 def required_tag(config: PreTrainedConfig, target: str | None) -> str | None:
@@ -110,21 +101,31 @@ def required_tag(config: PreTrainedConfig, target: str | None) -> str | None:
         ValueError: The model does not translate into `target`, or has several directions and `target` is None.
     """
     tag = target_tag(config, None, target)
-    if tag is None and (tags := getattr(config, "language_tags", None)):
-        raise ValueError(
-            f"target_language: the model translates between {' and '.join(tags)}; give the one to translate into"
-        )
+    if tag is None and getattr(config, "language_tags", None):
+        raise _no_target(config)
     return tag
 
 
-def tagged(config: PreTrainedConfig, text: str, target: str | None) -> str:
-    """The text after the tag of its target language, if the model has several directions; it may have the tag already.
+def _no_target(config: PreTrainedConfig) -> ValueError:
+    codes = [*config.language_tags]
+    return ValueError(
+        f"target_language: the model translates between {' and '.join(codes)}; name the target (tgt_lang of the "
+        f"pipeline), or begin each source with {' or '.join(map(language_tag, codes))}"
+    )
+
+
+def tagged(config: PreTrainedConfig, text: str, tag: str | None) -> str:
+    """The text after a tag, unless it has that tag already.
 
     Raises:
-        ValueError: As by `required_tag`; or the text begins with the tag of another language.
+        ValueError: The text begins with another tag; or the model needs one, and there is none.
     """
-    tag, text = split_tag(config, text, target_tag(config, None, target))
-    return with_tag(text, tag or (required_tag(config, target) if text.strip() else None))
+    present, text = split_tag(config, text)
+    if present and tag not in (None, present):
+        raise ValueError(f"the text begins with {present}, but {tag} is asked for; leave one of the two out")
+    if not (present or tag) and text.strip() and getattr(config, "language_tags", None):
+        raise _no_target(config)
+    return with_tag(text, present or tag)
 
 
 def with_tag(text: str, tag: str | None) -> str:
@@ -132,8 +133,8 @@ def with_tag(text: str, tag: str | None) -> str:
     return f"{tag} {text}" if tag and text.strip() else text
 
 
-def require_tags(config: PreTrainedConfig, input_ids: torch.Tensor) -> None:
-    """Raise a ValueError if the model has several directions, and a row of `[batch, source]` ids begins with no tag."""
+def require_tagged(config: PreTrainedConfig, input_ids: torch.Tensor) -> None:
+    """Raise a ValueError if a row of `[batch, source]` ids lacks the tag that a model of several directions needs."""
     if not (tags := getattr(config, "language_tags", None)):
         return
     ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
@@ -141,10 +142,7 @@ def require_tags(config: PreTrainedConfig, input_ids: torch.Tensor) -> None:
     first = input_ids.gather(1, is_text.long().argmax(dim=1, keepdim=True))  # [batch, 1], padding of a blank row
     allowed = torch.tensor([*tags.values(), config.pad_token_id, *ends], device=input_ids.device)
     if not torch.isin(first, allowed).all():
-        raise ValueError(
-            f"the model translates between {' and '.join(tags)}, and a source does not say into which; begin it with "
-            f"{' or '.join(map(language_tag, tags))}, or name the target: tgt_lang of the pipeline, --target_language"
-        )
+        raise _no_target(config)
 
 
 def split_sentences(text: str, language: str | None) -> list[str]:
@@ -152,7 +150,7 @@ def split_sentences(text: str, language: str | None) -> list[str]:
 
     Args:
         text: Any text.
-        language: Its code; for an unknown one, the rules of English serve.
+        language: Its code; None for the rules of English.
 
     Returns:
         An odd number of strings, which concatenated are the text: white space, which may be empty, at even indices,
@@ -179,7 +177,7 @@ def _split_line(line: str, language: str) -> list[str]:
 
 
 def _continues(before: str, space: str, piece: str) -> bool:
-    """Whether a piece is no sentence of its own, such as "?" after a space, or ".-C." in "av. J.-C."."""
+    """Whether a piece belongs to the sentence before, such as "?" after a space, or ".-C." in "av. J.-C."."""
     return not any(map(str.isalnum, piece)) or not (space or before.endswith(_FULL_WIDTH_ENDS))
 
 
@@ -209,16 +207,17 @@ class Paragraph:
 
     @classmethod
     def split(cls, config: PreTrainedConfig, text: str) -> "Paragraph":
-        """Divide a text by the rules of its language, which `config` and the text's tag tell."""
+        """Divide a text by the rules of the source language."""
         tag, text = split_tag(config, text)
         source, target = direction(config, tag)
         pieces = split_sentences(text, source) if text.strip() else [text, "", ""]
         return cls(pieces[::2], [with_tag(sentence, tag) for sentence in pieces[1::2]], target)
 
     def join(self, translations: Sequence[str]) -> str:
-        """Concatenate the translations of the sentences, with the white space that was between, not around these.
+        """Concatenate translations of the sentences, with the white space between the sentences.
 
-        Sentences without white space between them get a space, unless the target language writes none.
+        White space before the first and after the last is dropped. Where two sentences have none between them, their
+        translations get a space, unless the target language writes none.
         """
         space = " " if writes_spaces(self.target) else ""
         before = ["", *(between or space for between in self.spaces[1:-1])]
@@ -256,8 +255,7 @@ class Paragraphs:
             batches: Indices of sentences, and the translations of each, best first. Each sentence comes once.
 
         Yields:
-            After each batch, the indices of the texts that it completes, and the translations of each: the first of
-            the first ones of its sentences, and so on.
+            After each batch, the indices of the texts that it completes, and the translations of each, best first.
         """
         translated: list[dict[int, Sequence[str]]] = [{} for _ in self._paragraphs]
         for indices, translations in batches:
@@ -270,22 +268,3 @@ class Paragraphs:
     def _joined(self, text: int, ranks: Mapping[int, Sequence[str]]) -> list[str]:
         ranked = zip(*(translations for _, translations in sorted(ranks.items())), strict=True)
         return [self._paragraphs[text].join(translations) for translations in ranked]
-
-
-def longer_than_trained(config: PreTrainedConfig, lengths: Mapping[int, int]) -> dict[int, int]:
-    """The numbers of tokens that exceed every sentence trained on; none if that is unknown."""
-    longest = longest_known(config)
-    return {} if longest is None else {index: length for index, length in lengths.items() if length > longest}
-
-
-def long_sentence(config: PreTrainedConfig, what: str, tokens: int) -> str:
-    """The warning of a sentence that is longer than any trained on."""
-    return (
-        f"{what} has {tokens} tokens, and the longest sentence trained on {longest_known(config)}; parts of it may "
-        f"stay untranslated"
-    )
-
-
-def longest_known(config: PreTrainedConfig) -> int | None:
-    """Tokens of the longest source that the model has learned to translate; None if unknown."""
-    return getattr(config, "longest_source", None) or getattr(config, "max_positions", None)

@@ -415,7 +415,7 @@ class VaswaniEmbeddingMixin:
 
     config: VaswaniConfig
     training: bool
-    input_prefix = ""  # of its argument names in the whole model's `forward`
+    input_prefix = ""  # what its arguments begin with in the whole model's `forward`
     embed_tokens: Any  # adapters may replace it by another module
     embed_positions: VaswaniPositionalEncoding
 
@@ -814,7 +814,7 @@ def self_attention_mask(
         config: The model's configuration.
         inputs_embeds: `[batch, target, d_model]`
         attention_mask: `[batch, source]`, 1 for tokens, 0 for padding; or a mask in the implementation's own format.
-        cache: Of self-attention; a function for the encoder has none.
+        cache: The decoder's cache of self-attention; None for the encoder.
 
     Raises:
         ValueError: The attention implementation cannot restrict attention.

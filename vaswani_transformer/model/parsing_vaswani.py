@@ -88,7 +88,7 @@ def split_words(text: str) -> list[str]:
     return text.split()
 
 
-def text_of_words(words: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """A sentence as a parser's tokenizer takes it: words separated by spaces, brackets by their names."""
     return " ".join(_BRACKETS.get(word, word) for word in words)
 
@@ -126,7 +126,7 @@ def parse_in_batches(
     for index, words in enumerate(sentences):
         if not words or " ".join(words).split() != list(words):
             raise ValueError(f"sentence {index}: {words!r} must be words, at least one, without white space")
-    texts = [text_of_words(words) for words in sentences]
+    texts = [join_words(words) for words in sentences]
     if (table := model.config.max_positions) is not None and texts:
         for index, ids in enumerate(tokenizer(texts).input_ids):
             if len(ids) > table:
@@ -147,12 +147,12 @@ def parse_in_batches(
     for batch in batches:
         parses = []
         for index, hypotheses in zip(batch.indices, batch.output_ids.tolist(), strict=True):
-            sequences = [_labels_of(tokenizer, hypothesis) for hypothesis in hypotheses]
+            sequences = [_labels(tokenizer, hypothesis) for hypothesis in hypotheses]
             parses.append([parse_of_sequence(sequence, sentences[index], labels) for sequence in sequences])
         yield batch.indices, parses
 
 
-def _labels_of(tokenizer: PreTrainedTokenizerBase, hypothesis: list[int]) -> list[str]:
+def _labels(tokenizer: PreTrainedTokenizerBase, hypothesis: list[int]) -> list[str]:
     """The generated labels, without padding and end."""
     special = {tokenizer.pad_token_id, tokenizer.eos_token_id}
     entries = tokenizer.convert_ids_to_tokens([number for number in hypothesis if number not in special])

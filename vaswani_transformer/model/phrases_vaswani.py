@@ -25,10 +25,15 @@ class ForcedPhrases(SentenceProcessor):
         phrases: The alternatives of each phrase, as token ids. A translation must contain one of them, in its prefix or
             after it.
         ends: Ids of tokens that end a sentence.
+        device: Device of the search.
+
+    Attributes:
+        total: Number of tokens of all phrases, each by its longest alternative.
     """
 
-    def __init__(self, phrases: list[list[list[int]]], ends: list[int]) -> None:
-        self.phrases, self.ends = phrases, ends
+    def __init__(self, phrases: list[list[list[int]]], ends: list[int], device: torch.device | str = "cpu") -> None:
+        self.phrases = [[torch.tensor(phrase, device=device) for phrase in alternatives] for alternatives in phrases]
+        self.ends = ends
         self.total = sum(max(map(len, alternatives)) for alternatives in phrases)
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -46,19 +51,22 @@ class ForcedPhrases(SentenceProcessor):
         return self._progress(tokens).eq(self.total)
 
     def continuations(self, sequences: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Tokens that continue a phrase, and the best one, of each hypothesis: `[rows, tokens]`.
+        """The best token of each hypothesis, and the token that continues each alternative: `[rows, tokens]`.
 
-        A hypothesis that has fewer repeats the best one.
+        Where a hypothesis contains the phrase, the best token stands again.
 
         Args:
             sequences: `[rows, length]`
             scores: `[rows, vocabulary]`
         """
-        following = [self._read(row)[1] for row in sequences.tolist()]
-        best = scores.argmax(-1).tolist()
-        rows = [list(dict.fromkeys([first, *others])) for first, others in zip(best, following, strict=True)]
-        most = max(map(len, rows))
-        return torch.tensor([[*row, *row[:1] * (most - len(row))] for row in rows], device=scores.device)
+        best = scores.argmax(-1)  # [rows]
+        tokens = [best]
+        for alternatives in self.phrases:
+            matched = [_matched(sequences, phrase) for phrase in alternatives]
+            is_complete = _is_complete(matched, alternatives)
+            for phrase, count in zip(alternatives, matched, strict=True):
+                tokens.append(torch.where(is_complete, best, phrase[count.clamp(max=len(phrase) - 1)]))
+        return torch.stack(tokens, dim=1)
 
     def allocate(self, scores: torch.Tensor, tokens: torch.Tensor, beams: int) -> torch.Tensor:
         """The candidates that stay, best first: of each number of tokens of phrases the best one, then the second.
@@ -80,39 +88,50 @@ class ForcedPhrases(SentenceProcessor):
         return kept.gather(1, order)
 
     def _progress(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Number of tokens of the phrases that hypotheses `[..., length]` have: `[...]`."""
-        counts = [self._read(row)[0] for row in tokens.flatten(0, -2).tolist()]
-        return torch.tensor(counts, device=tokens.device).view(tokens.shape[:-1])
+        """Number of tokens of the phrases that hypotheses `[..., length]` have: `[...]`.
 
-    def _read(self, tokens: list[int]) -> tuple[int, list[int]]:
-        """Number of tokens of the phrases in a hypothesis, and the tokens that continue those it does not contain.
-
-        Of a phrase that it does not contain, the last tokens count if the phrase begins with them; of all such phrases,
-        that with the most of them counts.
+        Of the phrases that a hypothesis does not contain, only the one begun with the most tokens counts.
         """
-        text, complete, begun, following = tokens[1:], 0, 0, []  # without the start token
+        complete = begun = tokens.new_zeros(tokens.shape[:-1])
         for alternatives in self.phrases:
-            if any(_contains(text, phrase) for phrase in alternatives):
-                complete += max(map(len, alternatives))
-                continue
-            for phrase in alternatives:
-                count = max(count for count in range(len(phrase)) if text[len(text) - count :] == phrase[:count])
-                begun = max(begun, count)
-                following.append(phrase[count])
-        return complete + begun, following
+            matched = [_matched(tokens, phrase) for phrase in alternatives]
+            is_complete = _is_complete(matched, alternatives)
+            complete = complete + is_complete * max(map(len, alternatives))
+            begun = begun.maximum(torch.stack(matched).amax(0) * ~is_complete)
+        return complete + begun
 
 
-def _contains(text: list[int], phrase: list[int]) -> bool:
-    return any(text[start : start + len(phrase)] == phrase for start in range(len(text) - len(phrase) + 1))
+def _matched(tokens: torch.Tensor, phrase: torch.Tensor) -> torch.Tensor:
+    """Number of a phrase's tokens that hypotheses `[..., length]` have: `[...]`.
+
+    All of them if a hypothesis contains the phrase, else those that it ends with.
+    """
+    text, size = tokens[..., 1:], len(phrase)  # without the start token
+    matched = text.new_zeros(text.shape[:-1])
+    for count in range(1, min(size - 1, text.shape[-1]) + 1):
+        ends_with = text[..., -count:].eq(phrase[:count]).all(-1)
+        matched = torch.where(ends_with, count, matched)
+    if text.shape[-1] >= size:
+        matched = torch.where(text.unfold(-1, size, 1).eq(phrase).all(-1).any(-1), size, matched)
+    return matched
 
 
-def forced_phrases(force_words_ids: Any, config: GenerationConfig, room: int | None) -> ForcedPhrases:
+def _is_complete(matched: list[torch.Tensor], alternatives: list[torch.Tensor]) -> torch.Tensor:
+    """Whether hypotheses contain one of the alternatives, of which they have `matched` tokens each: `[...]`."""
+    contains = [count.eq(len(phrase)) for count, phrase in zip(matched, alternatives, strict=True)]
+    return torch.stack(contains).any(0)
+
+
+def forced_phrases(
+    force_words_ids: Any, config: GenerationConfig, room: int, device: torch.device | str = "cpu"
+) -> ForcedPhrases:
     """The processor that forces `force_words_ids` into each translation.
 
     Args:
         force_words_ids: Token ids of each phrase, or of each several alternatives.
         config: The search.
-        room: Tokens that the shortest translation may have, its prefix included; None without a limit.
+        room: Tokens that a translation of the shortest source may have, its prefix included.
+        device: Device of the search.
 
     Raises:
         ValueError: They are no phrases; the search has no beams; or no translation may contain them.
@@ -136,12 +155,12 @@ def forced_phrases(force_words_ids: Any, config: GenerationConfig, room: int | N
         )
     single = set(chain.from_iterable(each[0] for each in phrases if len(each) == 1))  # phrases may overlap
     least = max(len(single), *(min(map(len, alternatives)) for alternatives in phrases))
-    if room is not None and least > room:
+    if least > room:
         raise ValueError(
             f"force_words_ids: the phrases have at least {least} tokens, and a translation here at most {room}; "
             f"give more max_new_tokens, or fewer phrases"
         )
-    return ForcedPhrases([[list(phrase) for phrase in alternatives] for alternatives in phrases], ends)
+    return ForcedPhrases(phrases, ends, device)
 
 
 class PhraseSearch(BeamSearch):
@@ -185,7 +204,7 @@ class PhraseSearch(BeamSearch):
         return super()._has_ended(candidates) & (is_met | ~self._is_at_limit().unsqueeze(-1))
 
     def _may_finish(self, has_ended: torch.Tensor) -> torch.Tensor:
-        """All that have ended: candidates with all phrases rank low."""
+        """All that have ended, because candidates with all phrases rank low."""
         return has_ended
 
     def _next_live(self, candidates: Hypotheses) -> Hypotheses:

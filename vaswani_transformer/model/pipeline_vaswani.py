@@ -6,28 +6,19 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from operator import itemgetter
 from types import GeneratorType
 from typing import Any, TypeVar
 
 import torch
-from tokenizers import Encoding
 from torch.utils.data import Dataset, IterableDataset
 from transformers import AutoModelForSeq2SeqLM, BatchEncoding, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.utils import logging
 
-from .languages_vaswani import (
-    Paragraphs,
-    long_sentence,
-    longer_than_trained,
-    split_tag,
-    target_tag,
-    with_tag,
-)
+from .languages_vaswani import Paragraphs, tagged, target_tag
 from .scores_vaswani import AlignmentHeads, ScoreField, TranslationScore, has_measured_confidence, score_generated
 from .search_options_vaswani import SearchOptions
 
@@ -45,7 +36,7 @@ _LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
 # search only sentences below 17 tokens reach this limit, since each may generate 50 tokens more than its source.
 _GENERATED_PER_SOURCE_TOKEN = 16
 
-# Options that are of one sentence, or with which `generate` takes one at a time.
+# Options that apply to a single sentence, or with which `generate` takes one at a time.
 _ONE_SENTENCE_ONLY = (
     *("return_tensors", "return_scores", "return_alignment", "decoder_input_ids", "force_words_ids"),
     *("streamer", "assistant_model", "prompt_lookup_num_tokens"),
@@ -129,9 +120,9 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             src_lang, tgt_lang: Languages to translate from and into, which must be the model's. One with several
                 directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
             split_sentences: Translate texts sentence by sentence, as by default; a line feed ends a sentence, and white
-                space between sentences stays as it is. If another keyword is of one sentence, such as `return_scores`,
-                `force_words_ids` or, in beam search, `num_return_sequences`, each text is translated as one, as with
-                False; parts of several sentences may then be missing, and a warning says so.
+                space between sentences stays as it is. With a keyword that applies to a single sentence, such as
+                `return_scores`, `force_words_ids` or, in beam search, `num_return_sequences`, each text is translated
+                as one, as with False; parts of several sentences may then be missing, and a warning says so.
             clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
             return_tensors: Return "translation_token_ids", without trailing padding, instead of the text.
             return_text: Return "translation_text" as well.
@@ -151,9 +142,10 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         return super().__call__(inputs, **kwargs)
 
     def stage_parameters(
-        self, src_lang: str | None = None, tgt_lang: str | None = None, **forward: Any
+        self, src_lang: str | None = None, tgt_lang: str | None = None, return_text: bool = False, **forward: Any
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        return {"tag": self._tag(src_lang, tgt_lang)}, forward, {}
+        clean_up = forward.get("clean_up_tokenization_spaces")
+        return {"tag": self._tag(src_lang, tgt_lang)}, forward, {"return_text": return_text, "clean_up": clean_up}
 
     def _tag(self, source: str | None, target: str | None) -> str | None:
         """The tag for languages, or for those in the task's name; raises a ValueError if they are not the model's."""
@@ -169,64 +161,33 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             if item.get("src_lang") or item.get("tgt_lang"):
                 tag = self._tag(item.get("src_lang"), item.get("tgt_lang"))
             item = item["text"]
-        tag, text = split_tag(self.model.config, require_text(item, name), tag)
-        return with_tag(text, tag)
+        return tagged(self.model.config, require_text(item, name), tag)
 
     def preprocess(self, items: list[Any], tag: str | None = None) -> dict[str, list[str]]:
         return {"texts": [self._tagged_text(item, tag, f"text {index}") for index, item in enumerate(items)]}
 
     def _forward(
-        self,
-        model_inputs: dict[str, list[str]],
-        split_sentences: bool = True,
-        clean_up_tokenization_spaces: bool | None = None,
-        return_tensors: bool = False,
-        return_text: bool | None = None,
-        **options: Any,
+        self, model_inputs: dict[str, list[str]], split_sentences: bool = True, **options: Any
     ) -> dict[str, list[list[Any]]]:
-        to_texts = partial(
-            self.tokenizer.batch_decode,
-            skip_special_tokens=True,
-            clean_up_tokenization_spaces=clean_up_tokenization_spaces,
-        )
-
-        def to_records(output_ids: torch.Tensor) -> list[Translation]:
-            records: list[Translation] = [{"translation_token_ids": self._without_padding(ids)} for ids in output_ids]
-            if return_text:
-                texts = to_texts(output_ids)
-                records = [{**each, "translation_text": text} for each, text in zip(records, texts, strict=True)]
-            return records
-
-        batches = translate_in_batches(
-            self.model,
-            self.tokenizer,
-            model_inputs["texts"],
-            split_sentences=split_sentences,
-            observe_long=self._warn_of_length,
-            decode=to_records if return_tensors else to_texts,
-            return_tensors=return_tensors,
-            **options,
-        )
+        texts = model_inputs["texts"]
+        batches = translate_in_batches(self.model, self.tokenizer, texts, split_sentences=split_sentences, **options)
         return {"translations": in_order(batches)}
 
-    def _warn_of_length(self, long: dict[int, int]) -> None:
-        """Warn of the longest sentence, if it is longer than any trained on; `long` has its tokens."""
-        if long:
-            logger.warning(f"{long_sentence(self.model.config, 'a sentence', max(long.values()))}; divide it")
+    def postprocess(
+        self, model_outputs: dict[str, list[list[Any]]], return_text: bool = False, clean_up: bool | None = None
+    ) -> list[list[Translation]]:
+        def record(translation: Any) -> Translation:
+            if isinstance(translation, tuple):
+                return record(translation[0]) | translation[1].record
+            if isinstance(translation, str):
+                return {"translation_text": translation}
+            if not return_text:
+                return {"translation_token_ids": translation}
+            options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up}
+            text = self.tokenizer.decode(translation, **options)
+            return {"translation_token_ids": translation, "translation_text": text}
 
-    def _without_padding(self, output_ids: torch.Tensor) -> torch.Tensor:
-        """`output_ids` `[target]` up to the last that is no padding; the start token may be the padding, too."""
-        places = output_ids.ne(self.tokenizer.pad_token_id).nonzero()
-        return output_ids[: int(places.max()) + 1]
-
-    def postprocess(self, model_outputs: dict[str, list[list[Any]]]) -> list[list[Translation]]:
-        return [list(map(_record, hypotheses)) for hypotheses in model_outputs["translations"]]
-
-
-def _record(translation: str | Translation | tuple[str | Translation, TranslationScore]) -> Translation:
-    if isinstance(translation, tuple):
-        return _record(translation[0]) | translation[1].record
-    return {"translation_text": translation} if isinstance(translation, str) else translation
+        return [list(map(record, translations)) for translations in model_outputs["translations"]]
 
 
 def in_order(batches: Iterable[tuple[list[int], list[Result]]]) -> list[Result]:
@@ -273,8 +234,7 @@ def translate_in_batches(
     truncation: bool = False,
     target_language: str | None = None,
     split_sentences: bool = False,
-    observe_long: Callable[[dict[int, int]], None] | None = None,
-    decode: Callable[[torch.Tensor], list[Any]] | None = None,
+    clean_up_tokenization_spaces: bool | None = None,
     return_tensors: bool = False,
     return_scores: bool = False,
     return_alignment: bool = False,
@@ -294,12 +254,11 @@ def translate_in_batches(
         batch_size: Sentences of a batch, instead of `tokens_per_batch`.
         truncation: Cut sentences at the tokenizer's `model_max_length`.
         target_language: Needed by a model of several directions, unless each sentence begins with a tag.
-        split_sentences: Translate each text sentence by sentence; white space between sentences stays as it is. If
-            another option is of one sentence, texts are translated as they are, with a warning for several sentences.
-        observe_long: Called before the first batch with those `sentences`, by index, that have more tokens than any
-            trained on, and the number of tokens, including any cut off; with `split_sentences`, of such a sentence.
-        decode: What to make of generated ids `[rows, target]`: a translation of each row; by default its text.
-        return_tensors: `decode` returns other things than strings.
+        split_sentences: Translate each text sentence by sentence; white space between sentences stays as it is. With
+            an option that applies to a single sentence, texts are translated as they are, and those of several
+            sentences raise a warning.
+        clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
+        return_tensors: Yield token ids, without trailing padding, instead of texts.
         return_scores: Yield pairs of each translation and its `TranslationScore`.
         return_alignment: As `return_scores`, with the alignment.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1. `decoder_input_ids` `[1, prefix]` are
@@ -314,56 +273,93 @@ def translate_in_batches(
         ValueError: A sentence has a lone surrogate; the model does not translate into the language, or does not know
             into which; `decoder_input_ids` are no prefix; or scores or alignments are asked for with `custom_generate`.
     """
-    sentences = [require_text(sentence, f"text {index}") for index, sentence in enumerate(sentences)]
-    if tag := tag_for(model, tokenizer, None, target_language):
-        sentences = [with_tag(split_tag(model.config, sentence, tag)[1], tag) for sentence in sentences]
-    if generate_kwargs.get("custom_generate") is not None and (return_scores or return_alignment):
-        raise ValueError("return_scores, return_alignment: are the model's; leave them out with custom_generate")
-    sizes = (tokens_per_batch, batch_size, truncation)
-    asked = {"return_tensors": return_tensors, "return_scores": return_scores, "return_alignment": return_alignment}
-    options = {**generate_kwargs, **{name: True for name, is_asked in asked.items() if is_asked}}
-    paragraphs, whole = _paragraphs(model, sentences, options) if split_sentences else (None, set())
+    tag = tag_for(model, tokenizer, None, target_language)
+    texts = [tagged(model.config, require_text(text, f"text {index}"), tag) for index, text in enumerate(sentences)]
+    returns = {"return_tensors": return_tensors, "return_scores": return_scores, "return_alignment": return_alignment}
+    asked = {name: True for name, is_asked in returns.items() if is_asked}
+    paragraphs: Paragraphs | None = None
+    joined: set[int] = set()  # texts of several sentences, translated as one
+    if split_sentences:
+        paragraphs, joined = _paragraphs(model, texts, {**generate_kwargs, **asked})
+    reader = _TranslationReader(
+        model, tokenizer, generate_kwargs, **returns, clean_up=clean_up_tokenization_spaces, unmeasured=joined
+    )
     if paragraphs is not None:
+        texts = paragraphs.sentences
 
-        def observe(long: dict[int, int]) -> None:
-            if observe_long is not None:
-                observe_long({paragraphs.texts[index]: length for index, length in long.items()})
+    def translations() -> Iterator[tuple[list[int], list[list[Any]]]]:
+        sizes = (tokens_per_batch, batch_size, truncation)
+        for batch in generate_in_batches(model, tokenizer, texts, *sizes, **generate_kwargs):
+            yield batch.indices, reader.read(batch)
+        if blank := [index for index, text in enumerate(texts) if not text.strip()]:
+            yield blank, [reader.empty() for _ in blank]
 
-        parts = paragraphs.sentences
-        options = {"observe_long": observe, "decode": decode, **generate_kwargs}
-        yield from paragraphs.join(translate_in_batches(model, tokenizer, parts, *sizes, **options))
-        return
+    yield from translations() if paragraphs is None else paragraphs.join(translations())
 
-    to_translations = decode or partial(tokenizer.batch_decode, skip_special_tokens=True)
-    generated = generate_in_batches(model, tokenizer, sentences, *sizes, observe_long=observe_long, **generate_kwargs)
-    search = SearchOptions.for_call(model, generate_kwargs)
-    heads = AlignmentHeads.for_model(model) if return_alignment else None
-    prefix = forced_prefix(model, generate_kwargs)
-    # The start token is none that was forced.
-    forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == model.config.decoder_start_token_id)
-    is_measured = has_measured_confidence(model, generate_kwargs)
-    for batch in generated:
+
+@dataclass
+class _TranslationReader:
+    """Reads translations from generated tokens: texts or ids, with scores if these are asked for.
+
+    `unmeasured` are the indices of sentences without a confidence.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    generate_kwargs: Mapping[str, Any]
+    return_tensors: bool
+    return_scores: bool
+    return_alignment: bool
+    clean_up: bool | None
+    unmeasured: set[int]
+
+    def __post_init__(self) -> None:
+        self.has_scores = self.return_scores or self.return_alignment
+        if self.has_scores and self.generate_kwargs.get("custom_generate") is not None:
+            raise ValueError("return_scores, return_alignment: are the model's; leave them out with custom_generate")
+        self.search = SearchOptions.for_call(self.model, self.generate_kwargs)
+        self.heads = AlignmentHeads.for_model(self.model) if self.return_alignment else None
+
+    def read(self, batch: "GeneratedBatch") -> list[list[Any]]:
+        """The translations of each sentence of a batch, best first."""
         rows, returned = batch.output_ids.flatten(0, 1), batch.output_ids.shape[1]  # [batch * returned, target]
-        translations = to_translations(rows.cpu())
-        if return_scores or return_alignment:
-            measured = [is_measured and index not in whole for index in batch.indices]
-            penalty = (search.length_penalty, search.length_penalty_type)
-            scores = score_generated(model, tokenizer, batch.inputs, rows, *penalty, heads, forced, measured)
-            translations = list(zip(translations, scores, strict=True))
-        yield batch.indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
-    if blank := [index for index, sentence in enumerate(sentences) if not sentence.strip()]:
-        returned = search.num_return_sequences
-        translations = to_translations(torch.tensor(tokenizer("").input_ids).expand(returned, -1))  # of [returned, 1]
-        if return_scores or return_alignment:
-            empty = TranslationScore(0.0, 0.0, 0, [], alignment=[] if return_alignment else None)
-            translations = [(each, empty) for each in translations]
-        yield blank, [list(translations) for _ in blank]
+        translations = self._decode(rows.cpu())
+        if self.has_scores:
+            translations = list(zip(translations, self._score(batch, rows), strict=True))
+        return [translations[i : i + returned] for i in range(0, len(translations), returned)]
+
+    def empty(self) -> list[Any]:
+        """The translations of a blank sentence."""
+        ids = torch.tensor(self.tokenizer("").input_ids)
+        translations = self._decode(ids.expand(self.search.num_return_sequences, -1))
+        if not self.has_scores:
+            return translations
+        score = TranslationScore(0.0, 0.0, 0, [], alignment=None if self.heads is None else [])
+        return [(translation, score) for translation in translations]
+
+    def _decode(self, output_ids: torch.Tensor) -> list[Any]:
+        if not self.return_tensors:
+            options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": self.clean_up}
+            return self.tokenizer.batch_decode(output_ids, **options)
+        is_token = output_ids.ne(self.tokenizer.pad_token_id)  # [rows, target]; the start token may be padding, too
+        return [ids[: int(row.nonzero().max()) + 1] for ids, row in zip(output_ids, is_token, strict=True)]
+
+    def _score(self, batch: "GeneratedBatch", rows: torch.Tensor) -> list[TranslationScore]:
+        prefix = forced_prefix(self.model, self.generate_kwargs)
+        # The start token is not forced.
+        start = self.model.config.decoder_start_token_id
+        forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == start)
+        is_measured = has_measured_confidence(self.model, self.generate_kwargs)
+        measured = [is_measured and index not in self.unmeasured for index in batch.indices]
+        penalty = (self.search.length_penalty, self.search.length_penalty_type)
+        inputs = (self.model, self.tokenizer, batch.inputs, rows)
+        return score_generated(*inputs, *penalty, self.heads, forced, measured)
 
 
 def _paragraphs(
     model: PreTrainedModel, texts: Sequence[str], options: dict[str, Any]
 ) -> tuple[Paragraphs | None, set[int]]:
-    """The texts in sentences; None if an option is of one sentence, or the splitter is not installed.
+    """The texts in sentences; None if an option applies to a single sentence, or the splitter is not installed.
 
     Also the indices of texts that have several sentences, and are translated as one because of an option.
     """
@@ -379,7 +375,8 @@ def _paragraphs(
     several = {index for index, count in Counter(paragraphs.texts).items() if count > 1}
     if obstacles and several:
         logger.warning_once(
-            f"{obstacles[0]}: is of one sentence; a text of several is translated as one, and parts may be missing"
+            f"{obstacles[0]}: applies to a single sentence; a text of several is translated as one, and parts may be "
+            "missing"
         )
     return (None, several) if obstacles else (paragraphs, set())
 
@@ -407,7 +404,6 @@ def generate_in_batches(
     batch_size: int | None = None,
     truncation: bool = False,
     processors: Callable[[list[int], list[int]], list[LogitsProcessor]] | None = None,
-    observe_long: Callable[[dict[int, int]], None] | None = None,
     **generate_kwargs: Any,
 ) -> Iterator[GeneratedBatch]:
     """Search for all but blank sentences; see `translate_in_batches`.
@@ -422,16 +418,12 @@ def generate_in_batches(
     texts = [sentences[index] for index in filled]
     encoded = encode(model, tokenizer, texts, truncation) if filled else BatchEncoding()
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
-    if observe_long is not None:
-        # Tokenizers without encodings, in Python, cut off nothing by default.
-        cut = [_tokens_cut_off(each) for each in encoded.encodings or ()] or [0] * len(filled)
-        whole = {index: sum(parts) for index, *parts in zip(filled, lengths, cut, strict=True)}
-        observe_long(longer_than_trained(model.config, whole))
+    _warn_of_long_sentences(model, encoded)
     costs = {length: _cost(search, length) for length in set(lengths)}
     prefix, added = forced_prefix(model, generate_kwargs), generate_kwargs.get("logits_processor") or []
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
     device = torch.device("cpu") if model.device.type == "meta" else model.device
-    for batch in batches_of_similar_length(lengths, costs, tokens_per_batch, batch_size):
+    for batch in similar_length_batches(lengths, costs, tokens_per_batch, batch_size):
         rows = {name: [column[row] for row in batch] for name, column in encoded.items()}
         inputs = tokenizer.pad(rows, return_tensors="pt").to(device)  # [batch, source]
         indices = [filled[row] for row in batch]
@@ -457,8 +449,20 @@ def forced_prefix(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> to
     return prefix
 
 
-def _tokens_cut_off(encoding: Encoding) -> int:
-    return sum(part.special_tokens_mask.count(0) for part in encoding.overflowing)
+def _warn_of_long_sentences(model: PreTrainedModel, encoded: BatchEncoding) -> None:
+    """Warn once of sentences that are longer than any trained on, including what was cut off."""
+    longest = getattr(model.config, "longest_source", None) or getattr(model.config, "max_positions", None)
+    if longest is None:
+        return
+    lengths = [len(ids) for ids in encoded.get("input_ids", [])]
+    # Tokenizers without encodings, in Python, cut off nothing by default.
+    for row, encoding in enumerate(encoded.encodings or ()):
+        lengths[row] += sum(part.special_tokens_mask.count(0) for part in encoding.overflowing)
+    if max(lengths, default=0) > longest:
+        logger.warning_once(
+            f"a sentence has more tokens than the longest sentence trained on, {longest}; parts of it may stay "
+            "untranslated; divide it"
+        )
 
 
 def _cost(search: SearchOptions, length: int) -> int:
@@ -467,7 +471,7 @@ def _cost(search: SearchOptions, length: int) -> int:
     return max(length, -(-generated // _GENERATED_PER_SOURCE_TOKEN))
 
 
-def batches_of_similar_length(
+def similar_length_batches(
     lengths: list[int], costs: dict[int, int], tokens_per_batch: int, batch_size: int | None = None
 ) -> Iterator[list[int]]:
     """Indices into `lengths`, the longest first; a length takes up `costs[length]` of `tokens_per_batch`."""

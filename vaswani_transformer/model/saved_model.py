@@ -1,8 +1,8 @@
 """Opens saved models for the recipes, after checking their files.
 
-transformers asks on standard input whether it may run a model's code, and initialises missing weights at random. Here
-remote code runs only if the caller trusts it, and files must agree: `open_model` compares them with the manifest and
-the tokenizer with the configuration, `SavedModel.load` the weights.
+transformers asks on standard input whether it may run a model's code; here it runs only if the caller trusts it.
+transformers initialises missing weights at random; here weights and tokenizer must fit the configuration, and all files
+their manifest.
 """
 
 import json
@@ -21,7 +21,6 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import logging
 
 from ..io.files import MANIFEST_NAME, MODEL_FILES, atomic_write, find_damage, locked, read_json
 from .configuration_vaswani import VaswaniConfig
@@ -42,7 +41,8 @@ class SavedModel:
     """A saved model that has passed the checks of `open_model`.
 
     Attributes:
-        place: The option that named it, and its name; errors start with it.
+        option: The option that named it.
+        name: Its directory, or its name on the Hub.
         directory: Directory of its files, downloaded for a name on the Hub.
         config: Its configuration.
         tokenizer: Its tokenizer.
@@ -50,12 +50,18 @@ class SavedModel:
         trust_remote_code: Whether its remote code may run.
     """
 
-    place: str
+    option: str
+    name: str
     directory: Path
     config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
     is_pickled: bool = False
     trust_remote_code: bool = False
+
+    @property
+    def place(self) -> str:
+        """What errors start with."""
+        return f"{self.option}: {self.name}"
 
     def load(self, dtype: str | torch.dtype = "auto") -> PreTrainedModel:
         """Read the weights, onto the CPU; the model is in evaluation mode.
@@ -67,16 +73,15 @@ class SavedModel:
             ValueError: Weights do not fit the configuration, or are not finite.
         """
         with _errors_begin_with(self.place):
-            with _quiet():
-                model, report = AutoModelForSeq2SeqLM.from_pretrained(
-                    self.directory,
-                    config=self.config,
-                    dtype=dtype,
-                    ignore_mismatched_sizes=True,  # reported below
-                    output_loading_info=True,
-                    trust_remote_code=self.trust_remote_code,
-                    use_safetensors=not self.is_pickled,  # pickled weights can run code
-                )
+            model, report = AutoModelForSeq2SeqLM.from_pretrained(
+                self.directory,
+                config=self.config,
+                dtype=dtype,
+                ignore_mismatched_sizes=True,  # reported below
+                output_loading_info=True,
+                trust_remote_code=self.trust_remote_code,
+                use_safetensors=not self.is_pickled,  # pickled weights can run code
+            )
             for difference in ("missing_keys", "unexpected_keys", "mismatched_keys"):
                 if names := sorted(map(str, report[difference])):
                     raise ValueError(f"config.json does not fit the weights: {difference} {names[0]} ...; {_REMEDY}")
@@ -102,7 +107,7 @@ class SavedModel:
         """Raise a ValueError unless `update_config` can keep `what`: in a directory, and a model of this package."""
         if self.config.model_type != "vaswani":
             raise ValueError(f"{self.place}: is of another package, and cannot keep {what}; convert it, see convert.py")
-        if Path(self.place.partition(": ")[2]) != self.directory:  # it was downloaded
+        if Path(self.name) != self.directory:  # it was downloaded
             raise ValueError(f"{self.place}: must be a directory, which will keep {what}; download it first")
 
 
@@ -131,8 +136,7 @@ def open_model(
         ValueError: There is no such model, it needs untrusted remote code, or its files are damaged, incomplete or
             inconsistent. The message is one line.
     """
-    place = f"{option}: {name}"
-    with _errors_begin_with(place):
+    with _errors_begin_with(f"{option}: {name}"):
         directory = Path(name)
         if not name or not directory.is_dir():
             patterns = [*_FILES, *(["*.py"] if trust_remote_code else []), *([_PICKLED] if to_convert else [])]
@@ -151,7 +155,7 @@ def open_model(
         tokenizer = tokenizer_class.from_pretrained(directory, trust_remote_code=trust_remote_code)
         _check_fit(tokenizer, config)
         is_pickled = to_convert and not any(directory.glob("*.safetensors"))
-    return SavedModel(place, directory, config, tokenizer, is_pickled, trust_remote_code)
+    return SavedModel(option, str(name), directory, config, tokenizer, is_pickled, trust_remote_code)
 
 
 def load_tokenizer(name: str | Path, *, option: str = "tokenizer") -> PreTrainedTokenizerBase:
@@ -195,17 +199,6 @@ def _errors_begin_with(place: str) -> Iterator[None]:
         text = " ".join(str(error).split())
         kind = "" if type(error) is ValueError and text else f"{type(error).__name__}: "
         raise ValueError(f"{place}: {kind}{text[:400]}") from error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence transformers' loading report; the caller raises one line instead."""
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 def _download(name: str, patterns: list[str]) -> Path:

@@ -62,14 +62,14 @@ class TranslationScore:
 
     Attributes:
         log_probability: The sum for all tokens, the EOS included.
-        score: `log_probability` divided by the length penalty (6.1), both without tokens that were forced, by which
-            beam search ranks translations, unless logits processors change the probabilities.
+        score: `log_probability` divided by the length penalty (6.1), both without forced tokens. Beam search ranks
+            translations by it, unless logits processors change the probabilities.
         tokens: Number of tokens, the EOS included.
         word_log_probabilities: The sum for each word of the translation, as white space divides it. Special tokens,
             such as the EOS, belong to none.
-        confidence: The chrF to expect of it, from 0 to 100, by the model's `confidence_curve`; None where that was not
-            measured: without a curve, at log-probabilities a token outside it, and of all but the best translation by
-            the model's own search.
+        confidence: The chrF to expect of it, from 0 to 100, by the model's `confidence_curve`. It was measured for the
+            best translation, by the search of the model's generation_config, at log-probabilities a token within the
+            curve; None for others.
         alignment: For each word of the translation, a link to the word of the source that it most likely translates:
             the places of both, `(source, target)`, counted from 0; None if it was not asked for.
     """
@@ -153,12 +153,13 @@ def has_measured_confidence(model: PreTrainedModel, generate_kwargs: Mapping[str
     defaults = {"num_beams": 1, "length_penalty": 1.0, "do_sample": False}
     defaults |= {name: value for name, value in vars(model.generation_config).items() if value is not None}
     config, measured = generate_kwargs.get("generation_config"), getattr(model.config, "confidence_search", None)
-    fields = {} if config is None else vars(config)
-    return all(
-        value is None or name[0] == "_" or name in _NOT_DECISIVE or (name in defaults and value == defaults[name])
-        for scope in (measured or {}, fields, generate_kwargs)
-        for name, value in scope.items()
-    )
+    for options in (measured or {}, {} if config is None else vars(config), generate_kwargs):
+        for name, value in options.items():
+            if value is None or name.startswith("_") or name in _NOT_DECISIVE:
+                continue
+            if name not in defaults or value != defaults[name]:
+                return False
+    return True
 
 
 def confidence_curve(config: PreTrainedConfig, source: Sequence[int]) -> Sequence[Sequence[float]] | None:
@@ -306,7 +307,7 @@ def token_words(
 
 
 def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float | None:
-    """The height at a value, by points of value and height; linear between them, None outside."""
+    """The curve's height at a value: linear between its points `(value, height)`, None outside them."""
     value = round(value, 4)  # as those of the curve are
     if not curve[0][0] <= value <= curve[-1][0]:
         return None

@@ -175,7 +175,11 @@ def _repeat_to_rows(limits: torch.Tensor, input_ids: torch.Tensor) -> torch.Tens
 
 
 class SearchConfig(GenerationConfig):
-    """A model's `generation_config`, from which defaults can be removed that transformers' trainer has filled in."""
+    """A `generation_config` that can forget defaults filled in by `update(defaults_only=True)`.
+
+    transformers' Seq2SeqTrainer fills them into the model's generation_config at its first batch, `max_length=20` among
+    them, and would save them with each checkpoint.
+    """
 
     def update(self, defaults_only: bool = False, allow_custom_entries: bool = False, **kwargs: Any) -> dict[str, Any]:
         before = {name: getattr(self, name, None) for name in kwargs}
@@ -197,7 +201,7 @@ class SearchConfigMixin:
 
     @property
     def generation_config(self) -> GenerationConfig:
-        """The model's search, without defaults; an object assigned to it becomes a `SearchConfig`."""
+        """The model's search, without defaults; an object assigned to it stays the same, but for its class."""
         self._search.forget_defaults()
         return self._search
 

@@ -231,7 +231,7 @@ class IncrementalDecoder:
         nodes = torch.arange(start, end, device=tokens.device)
         self.length, self.end = self.length + 1, end
         position = self._positions(torch.arange(self.length - 1, self.length, device=tokens.device))
-        last, steps = self._rest_of_block()
+        last, steps = self._block_end()
         shape = (self.sentences, last)
         if self.graph is None or not self.graph.pays(shape, steps):
             hidden = self._run(tokens, position, nodes, slice(first, end), mask[..., first:end])
@@ -265,7 +265,7 @@ class IncrementalDecoder:
         for chunk in rows.chunk(rows.shape[0] * self.vocabulary // at_once + 1):
             yield self.lm_head(chunk)
 
-    def _rest_of_block(self) -> tuple[int, int]:
+    def _block_end(self) -> tuple[int, int]:
         """Number of nodes at the end of the current block of steps, and of steps left in it, this one included."""
         block = BLOCK * self.num_beams
         last = min(self.prefix_length + -(-(self.end - self.prefix_length) // block) * block, self.nodes)

@@ -145,7 +145,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         """
         tokens = [new_tokens] if isinstance(new_tokens, (str, AddedToken)) else list(new_tokens)
         # The backend recognizes all special tokens in text or none, so that new ones become entries of its model.
-        if self.split_special_tokens and is_own(self.backend_tokenizer):
+        if self.split_special_tokens and is_vaswani_backend(self.backend_tokenizer):
             known = self.get_vocab()
             special = [token for token in tokens if special_tokens or getattr(token, "special", False)]
             names = dict.fromkeys(str(token) for token in special if str(token) not in known)
@@ -165,7 +165,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
 def _pre_tokenizer(model: models.Model, special: Sequence[str] = ()) -> pre_tokenizers.PreTokenizer:
     """Splits text into runs and `special` tokens."""
     if special:
-        name = _any_of(special, tag_start=_START)
+        name = _alternation(special, tag_start=_START)
         runs = [f"(?:{name})", *(f" ?(?:(?!{name}){kind}){{1,100}}" for kind in _RUNS)]
     else:
         runs = [f" ?{kind}{{1,100}}" for kind in _RUNS]
@@ -175,7 +175,7 @@ def _pre_tokenizer(model: models.Model, special: Sequence[str] = ()) -> pre_toke
     return pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
 
 
-def _any_of(special: Sequence[str], tag_start: str = "") -> str:
+def _alternation(special: Sequence[str], tag_start: str = "") -> str:
     """A pattern that matches the longest of the names, language tags only after the pattern `tag_start`."""
     longest_first = sorted(special, key=len, reverse=True)
     return "|".join((tag_start if is_language_tag(name) else "") + re.escape(name) for name in longest_first)
@@ -188,7 +188,7 @@ def added_special_tokens(backend: Tokenizer) -> list[str]:
     return [name for name in added if name in vocabulary and name not in (PAD, EOS, UNK)]
 
 
-def is_own(backend: Tokenizer) -> bool:
+def is_vaswani_backend(backend: Tokenizer) -> bool:
     """Whether `train` made this tokenizer, rather than another library."""
     expected = _pre_tokenizer(backend.model, added_special_tokens(backend))
     return isinstance(backend.model, (models.BPE, models.WordPiece)) and repr(backend.pre_tokenizer) == repr(expected)
@@ -214,7 +214,7 @@ def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
     backend.model = Tokenizer.from_str(json.dumps(state)).model
     backend.pre_tokenizer = _pre_tokenizer(backend.model, special)
     # No space is prepended to a special token at the start of a sentence.
-    no_space = normalizers.Replace(Regex(rf"{_START} (?={_any_of(special)})"), "")
+    no_space = normalizers.Replace(Regex(rf"{_START} (?={_alternation(special)})"), "")
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" "), no_space])
 
 
@@ -246,7 +246,7 @@ def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bo
     learner.normalizer = _NORMALIZER
     learner.pre_tokenizer = _pre_tokenizer(learner.model)
     with tempfile.TemporaryFile("w+", encoding="utf-8") as copy:
-        characters = _characters_of(corpus, copy)
+        characters = _frequent_characters(corpus, copy)
         # A character needs one entry for the start of a run and one for inside it. Left to the trainer, the latter
         # would be numbered in the order of a hash table, which differs between processes.
         inside = [_CONTINUATION + character for character in characters if character != " "]
@@ -277,7 +277,7 @@ def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bo
     return backend
 
 
-def _characters_of(corpus: Iterable[str], copy: TextIO) -> list[str]:
+def _frequent_characters(corpus: Iterable[str], copy: TextIO) -> list[str]:
     """Characters for a word-piece vocabulary, most frequent first; writes the corpus to `copy` to read it again."""
     counts: Counter[str] = Counter()
     for sentence in corpus:

@@ -78,16 +78,17 @@ def demo_page(
 
     `target_language` is for a model of several directions, and `options` are for `generate`.
     """
-    languages = direction(model.config, required_tag(model.config, target_language))
+    tag = required_tag(model.config, target_language)
+    languages = direction(model.config, tag)
     title = f"{' to '.join(language_name(code) for code in languages if code) or 'Translate'} with {name}"
 
     def translate(text: str) -> tuple[str, str]:
         with _shown_errors():
-            return translate_text(model, tokenizer, tagged(model.config, text.strip(), target_language), **options)
+            return translate_text(model, tokenizer, tagged(model.config, text.strip(), tag), **options)
 
     def show_explorer(text: str) -> str:
         with _shown_errors():
-            source = tagged(model.config, text.strip(), target_language)
+            source = tagged(model.config, text.strip(), tag)
             view = explore(model, tokenizer, source, alternatives=2, max_tokens=_EXPLORED_TOKENS, **options)
             return view._repr_html_()
 
