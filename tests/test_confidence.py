@@ -183,3 +183,6 @@ def test_each_direction_has_its_own_curve(development_set, lively_model, tmp_pat
     call_recipe("score.py", "--model", model, *development_set, *options)
     kept = open_model(model).config.confidence_curve
     assert kept == {"en": curves["en"], "de": ScoreRecord.load(tmp_path / "scores" / "results.json").confidence.curve}
+    open_model(model).update_config(confidence_search={"num_beams": 9})  # as of a search that the model has no longer
+    call_recipe("score.py", "--model", model, *development_set, *options, "--overwrite")
+    assert open_model(model).config.confidence_curve == {"de": kept["de"]}

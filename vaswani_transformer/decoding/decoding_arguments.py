@@ -16,6 +16,14 @@ ALPHA = Interval(minimum=-100, maximum=100)
 DecodingPrecision = Literal["auto", "float32", "bf16", "fp16", "bfloat16", "float16"]
 
 
+def load_on_device(saved: SavedModel, dtype: str = "auto") -> PreTrainedModel:
+    """Load a saved model onto this process's device; "auto" is the dtype of the saved weights."""
+    device = PartialState().device
+    if device.type == "cpu":
+        keep_freed_memory()
+    return saved.load(dtype).to(device)
+
+
 @dataclass
 class DecodingArguments:
     """Options of every recipe that decodes with a saved model."""
@@ -43,10 +51,7 @@ class DecodingArguments:
 
     def load(self, saved: SavedModel) -> PreTrainedModel:
         """Load a model onto this process's device."""
-        device = PartialState().device
-        if device.type == "cpu":
-            keep_freed_memory()
-        return saved.load(self.dtype).to(device)
+        return load_on_device(saved, self.dtype)
 
 
 @dataclass

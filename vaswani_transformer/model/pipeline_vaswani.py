@@ -435,7 +435,7 @@ def generate_in_batches(
         yield GeneratedBatch(indices, inputs, output_ids.unflatten(0, (len(batch), -1)))
 
 
-def forced_prefix(model: PreTrainedModel, generate_kwargs: dict[str, Any]) -> torch.Tensor | None:
+def forced_prefix(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> torch.Tensor | None:
     """`decoder_input_ids` `[1, prefix]`; raises a ValueError if translations cannot begin with them."""
     if generate_kwargs.get("decoder_input_ids") is None:
         return None
