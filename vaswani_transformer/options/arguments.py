@@ -73,7 +73,7 @@ def option(
             content; None if weights do not depend on it. Where the paper has a value, `paper`: the value, or a tuple
             of those of several models.
     """
-    metadata |= {"help": help} | ({} if interval is None else {"interval": interval})
+    metadata |= {"help": help, "is_shown": True} | ({} if interval is None else {"interval": interval})
     if alias is not None:
         metadata["aliases"] = [alias]
     if default is dataclasses.MISSING:
@@ -160,10 +160,15 @@ class RecipeParser(HfArgumentParser):
         usage = "%(prog)s [--config FILE.yaml] [--option value ...]"  # argparse would list all options
         kwargs = {"description": recipe, "usage": usage, "formatter_class": _HelpFormatter, **kwargs}
         super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
-        self.add_argument("--config", type=Path, help="YAML file, or a name in recipes/configs; options override it.")
+        text = "YAML file, or a name in recipes/configs; options override it."
+        self.add_argument("--config", type=Path, help=text, is_shown=True)
+        text = "Show also the options that transformers adds, and exit."
+        self.add_argument("--help_all", action="help", help=text, is_shown=True)
 
-    def add_argument(self, *names: Any, **kwargs: Any) -> argparse.Action:
-        """Like `ArgumentParser.add_argument`, also with the metadata of `option`."""
+    def add_argument(self, *names: Any, is_shown: bool = False, **kwargs: Any) -> argparse.Action:
+        """Like `ArgumentParser.add_argument`, with the metadata of `option`; `--help` does not show other options."""
+        if not (is_shown or "--help" in names or "--help_all" in sys.argv):
+            kwargs["help"] = argparse.SUPPRESS
         for name in ("decides", "interval", "paper"):
             kwargs.pop(name, None)
         return super().add_argument(*names, **kwargs)
