@@ -260,6 +260,7 @@ def interrupted(run, output, monkeypatch):
     return interrupted
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("older", [None, b"older\n"], ids=["new", "replaced"])
 def test_a_translation_killed_at_any_moment_goes_on(interrupted, translated, output, source, older):
     source.write_text("".join(f"line {number}\n" for number in range(6)), encoding="utf-8")
