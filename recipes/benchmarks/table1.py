@@ -102,7 +102,7 @@ class Arguments(DeviceArguments):
     max_length: int = option(4096, "Largest n; the others are its halves, five sizes in all.", COUNT)
     max_width: int = option(2048, "Largest d; the others are its halves, four sizes in all.", COUNT)
     neighborhood: int = option(128, "r of the restricted layer.", COUNT)
-    repeats: int = option(5, "Calls of which the fastest counts.", COUNT)
+    repeats: int = option(5, "Calls; the fastest counts.", COUNT)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,7 +27,7 @@ class RayArguments(TranslationOptions):
     num_gpus: float = option(0.0, "GPUs of an actor.", NOT_NEGATIVE)
 
     def begin(self) -> ShardedTranslation:
-        """The translation, which goes on with finished shards."""
+        """The translation; finished shards are not translated again."""
         translation = ShardedTranslation(self.open_models(), self, self.shards)
         translation.resume()
         return translation

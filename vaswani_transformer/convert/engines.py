@@ -64,7 +64,7 @@ class ExportedModel:
         Args:
             input_ids: `[batch, source]`
             attention_mask: `[batch, source]`, 1 for tokens, 0 for padding.
-            options: Options of other models' `generate`, which must be None or those of a plain call.
+            options: Options of `generate` that an engine lacks; each must be None or have the value of a plain call.
 
         Raises:
             ValueError: An option is set; or the model has several directions, and a source has no tag of a language.

@@ -193,7 +193,7 @@ def identify_corpus(source: Source, known: Json = None, config: str | None = Non
 
     Args:
         source: As for `load_parallel_corpus`.
-        known: As for `identify`; the files of a directory or pattern that was deleted since then are those of before.
+        known: As for `identify`; a deleted directory or pattern keeps the files that it had then.
         config: Configuration of a Hub dataset.
         split: Which part of a saved directory or Hub dataset.
     """

@@ -5,7 +5,7 @@
     validation/, test/ ...  the same, not cleaned, with the text as `translation`
     cache/                  the text as `datasets` reads it, until all of it is encoded
 
-`preparation.py` writes it. Each part appears atomically, with a manifest of its files and of what it was made of.
+`preparation.py` writes it. Each part appears atomically, with a manifest of its files and inputs.
 """
 
 from collections.abc import Iterable, Mapping

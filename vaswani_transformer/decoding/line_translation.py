@@ -22,7 +22,7 @@ class LineTranslator:
     """Translates lists of lines, with models that are loaded once.
 
     Args:
-        models: The model, and those of an ensemble after it.
+        models: The model, followed by the other models of an ensemble.
         options: How to translate.
     """
 

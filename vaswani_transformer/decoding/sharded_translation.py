@@ -42,7 +42,7 @@ class ShardedTranslation:
     The input is read once to count its lines, so that a bad line is found before any translation.
 
     Args:
-        models: The model, and those of an ensemble after it.
+        models: The model, followed by the other models of an ensemble.
         options: What to translate, and how; input and output are files.
         count: Number of shards.
         lines_per_shard: Instead of `count`: most lines of a shard.

@@ -76,7 +76,7 @@ class TranslationOptions(GenerationArguments):
             raise ValueError(f"output: {path} is the input too; name another file")
 
     def open_models(self) -> list[SavedModel]:
-        """Check the model, and those of the ensemble after it; their weights are not read yet.
+        """Check the model and the other models of the ensemble; their weights are not read yet.
 
         Raises:
             ValueError: The model does not translate into the language, or the tokens of the ensemble's models differ.

@@ -32,7 +32,7 @@ PAPER_SCORES = {
     "big": (4.33, 26.4),
 }
 
-# Steps and hours of training (5.2) on 8 P100 GPUs, each of which sustains 9.5 TFLOPS (footnote 5).
+# Steps and hours of training (5.2) on 8 P100 GPUs at 9.5 TFLOPS each (footnote 5).
 PAPER_TRAININGS = {"base": (100_000, 12.0), "big": (300_000, 3.5 * 24)}
 PAPER_DEVICES = 8
 PAPER_RATE = 9.5e12

@@ -117,7 +117,7 @@ def _matched(tokens: torch.Tensor, phrase: torch.Tensor) -> torch.Tensor:
 
 
 def _is_complete(matched: list[torch.Tensor], alternatives: list[torch.Tensor]) -> torch.Tensor:
-    """Whether hypotheses contain one of the alternatives, of which they have `matched` tokens each: `[...]`."""
+    """Whether hypotheses contain one of the alternatives, by the `matched` tokens of each: `[...]`."""
     contains = [count.eq(len(phrase)) for count, phrase in zip(matched, alternatives, strict=True)]
     return torch.stack(contains).any(0)
 
