@@ -13,10 +13,10 @@ text. A dataset on the Hub is downloaded into the cache of datasets or, with `--
 
 import time
 
-from vaswani_transformer.data.preparation import prepare_corpus
-from vaswani_transformer.data.prepared_directory import load_prepared
+from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.io.console import exit_on_error, printable
 from vaswani_transformer.runs.fine_tuning import open_parent, parse_training
+from vaswani_transformer.runs.summary import describe_cleaning
 
 
 def main() -> None:
@@ -26,11 +26,12 @@ def main() -> None:
         if data_args.prepared is None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
         _, data_args = open_parent(model_args, data_args)
-        splits = prepare_corpus(data_args.prepared, data_args)
-        load_prepared(data_args.prepared, splits)  # raises if files were damaged since
-        for split, entry in splits.items():
-            dropped = ", ".join(f"{reason} {count:,}" for reason, count in entry.cleaning.items() if reason != "kept")
-            print(f"{split}: {entry.pairs:,} sentence pairs" + (f" (dropped: {dropped})" if dropped else ""))
+        data = load_corpora(data_args, data_args.prepared)
+        cleaning = {"train": data.cleaning, **{name: corpus.cleaning for name, corpus in data.mixed.items()}}
+        for name, counts in cleaning.items():
+            print(f"{name}: {describe_cleaning(counts)}")
+        for split, corpus in data.text.items():
+            print(f"{split}: {len(corpus):,} sentence pairs")
         print(f"{printable(data_args.prepared)} is complete, after {time.monotonic() - started:.1f} seconds")
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import yaml
 from rich.table import Table
 
-from vaswani_transformer.data.preparation import prepare_corpus
+from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
 from vaswani_transformer.experiments.reports import cost_table, score_table, write_report
 from vaswani_transformer.experiments.sweep import (
@@ -93,7 +93,7 @@ def main() -> None:
         with locked(directory / "sweep.json"):
             manifest = {"width": args.width, "depth": args.depth, **settings}
             require_same_sweep(directory, manifest)
-            prepare_corpus(data_args.prepared, data_args)
+            load_corpora(data_args, data_args.prepared)
             # Written after preparing the corpora, so that wrong data options are not recorded.
             atomic_write(directory / "training.yaml", yaml.safe_dump(settings, allow_unicode=True))
             atomic_write(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")

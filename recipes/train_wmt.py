@@ -28,8 +28,7 @@ from accelerate import PartialState
 from rich.table import Table
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.data.bpe_dropout import require_byte_pairs
-from vaswani_transformer.data.corpora import is_on_hub, sentences
+from vaswani_transformer.data.corpora import hub_dataset, sentences
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.perplexity import perplexity
@@ -55,7 +54,6 @@ def train_and_score(
     data_args: DataArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
 ) -> None:
     parent, data_args = open_parent(model_args, data_args)
-    require_byte_pairs(args.bpe_dropout, data_args)
     model = parent.load("float32") if parent else None  # also refuses weights that are not finite
     config = model.config if model else model_args.configure(*data_args.languages)
     origin = describe_parent(model_args.model, parent) if parent else None
@@ -84,9 +82,7 @@ def train_and_score(
 
 def hub_datasets(data_args: DataArguments) -> list[str]:
     """Datasets for the card: from `--datasets`, or the loaded corpora that are datasets on the Hub."""
-    return data_args.datasets or list(
-        dict.fromkeys(source[0] for source in data_args.sources.values() if is_on_hub(source))
-    )
+    return data_args.datasets or list(dict.fromkeys(filter(None, map(hub_dataset, data_args.sources.values()))))
 
 
 def score(

@@ -53,9 +53,9 @@ class Folder:
         parquet.write_table(pa.Table.from_pylist(rows), self.path / name)
         return str(self.path / name)
 
-    def csv(self, name: str, rows: list, delimiter: str = ",") -> str:
+    def csv(self, name: str, rows: list) -> str:
         text = io.StringIO(newline="")
-        csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
+        csv.writer(text, lineterminator="\n").writerows(rows)
         return self.lines(name, [text.getvalue()], end="")
 
     def tmx(self, name: str, units: list[dict[str, str]], encoding: str = "utf-8") -> str:

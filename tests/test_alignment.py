@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, run_ranks
+from helpers import REPOSITORY, call_recipe, run_ranks, write_pairs
 from transformers import AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -154,13 +154,12 @@ def folder(model, tokenizer, tmp_path, monkeypatch):
         model.save_pretrained(name)
         tokenizer.save_pretrained(name)
         Manifest.from_files(tmp_path / name, MODEL_FILES).save(tmp_path / name)
-    rows = [json.dumps({"en": english, "de": german}) + "\n" for english, german in PAIRS]
-    (tmp_path / "pairs.jsonl").write_text("".join(rows), encoding="utf-8")
+    write_pairs(PAIRS, tmp_path / "pairs.en", tmp_path / "pairs.de")
     return tmp_path
 
 
 def test_a_file_of_alignments_and_the_choice_that_the_models_keep(folder, model, tokenizer, monkeypatch, capsys):
-    command = ["--model", "forward", "--corpus", "pairs.jsonl"]
+    command = ["--model", "forward", "--corpus", "pairs.en", "pairs.de"]
     call_recipe("align.py", *command, "--output", "last")
     expected = [by_hand(model, tokenizer, *pair, LAST) for pair in PAIRS]
     lines = (folder / "last").read_text(encoding="utf-8").splitlines()
@@ -206,7 +205,7 @@ def test_mistakes_are_found_before_anything_is_read(folder):
         call_recipe("align.py", "--model", "missing", "--corpus", "missing.jsonl", "--output", "there")
     with pytest.raises(SystemExit, match="choose_pairs: has no effect here; it is for two models"):
         call_recipe("align.py", "--model", "m", "--corpus", "c.jsonl", "--output", "o", "--choose_pairs", "5")
-    command = ["align.py", "--model", "forward", "--corpus", "pairs.jsonl", "--reverse_model"]
+    command = ["align.py", "--model", "forward", "--corpus", "pairs.en", "pairs.de", "--reverse_model"]
     with pytest.raises(SystemExit, match="reverse_model: is the model too"):
         call_recipe(*command, "./forward/", "--output", "o")
     open_model(folder / "forward").update_config(source_language="en", target_language="de")
@@ -229,7 +228,7 @@ def test_a_model_of_both_directions_is_its_own_reverse(folder, model, tokenizer)
     for saved in (model, tokenizer):
         saved.save_pretrained("both")
     call_recipe(
-        *("align.py", "--model", "both", "--reverse_model", str(folder / "both"), "--corpus", "pairs.jsonl"),
+        *("align.py", "--model", "both", "--reverse_model", str(folder / "both"), "--corpus", "pairs.en", "pairs.de"),
         *("--source_language", "en", "--target_language", "de", "--output", "o"),
     )
     tags = ("<2de>", "<2en>")
@@ -241,7 +240,7 @@ def test_a_model_of_both_directions_is_its_own_reverse(folder, model, tokenizer)
 
 @pytest.mark.system
 def test_two_processes_write_what_one_does(folder):
-    command = ["--model", "forward", "--reverse_model", "backward", "--corpus", "pairs.jsonl"]
+    command = ["--model", "forward", "--reverse_model", "backward", "--corpus", "pairs.en", "pairs.de"]
     call_recipe("align.py", *command, "--output", "one")
     ranks = run_ranks([REPOSITORY / "recipes" / "align.py", *command, "--output", "two"], 2, folder=folder)
     assert [rank.returncode for rank in ranks] == [0, 0], ranks[0].stderr
@@ -249,7 +248,7 @@ def test_two_processes_write_what_one_does(folder):
 
 
 def test_only_links_that_both_models_have(folder, model, tokenizer):
-    command = ["--model", "forward", "--reverse_model", "backward", "--corpus", "pairs.jsonl"]
+    command = ["--model", "forward", "--reverse_model", "backward", "--corpus", "pairs.en", "pairs.de"]
     call_recipe("align.py", *command, "--output", "both", "--intersect")
     heads = [AlignmentHeads.for_model(open_model(folder / name).load()) for name in ("forward", "backward")]
     lines = (folder / "both").read_text(encoding="utf-8").splitlines()

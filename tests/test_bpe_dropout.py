@@ -16,10 +16,9 @@ from datasets import Dataset
 from distributed_step import RecordingTrainer, make_trainer
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data.bpe_dropout import BpeDropout, ResampledPairs, require_byte_pairs
+from vaswani_transformer.data.bpe_dropout import BpeDropout, ResampledPairs
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.data.preparation_arguments import PreparationArguments
 
 
 TEXTS = [
@@ -267,12 +266,6 @@ def test_other_tokenizers_than_of_byte_pairs_are_refused(model, pairs, tmp_path)
     refusal = r"^bpe_dropout: samples sub-words of a byte-pair vocabulary of VaswaniTokenizer.train, and of no other; "
     with pytest.raises(ValueError, match=refusal):
         dropout_trainer(model, word_pieces, pairs, tmp_path)
-    word_pieces.save_pretrained(tmp_path)
-    for options in ({"tokenizer": str(tmp_path)}, {"tokenizer_model": "wordpiece"}):
-        require_byte_pairs(0.0, PreparationArguments(**options))
-        with pytest.raises(ValueError, match=refusal):
-            require_byte_pairs(0.1, PreparationArguments(**options))
-    require_byte_pairs(0.1, PreparationArguments())
 
 
 def test_ids_that_are_no_text_are_refused(tokenizer):

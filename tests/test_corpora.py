@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 from corpus_folder import COMPRESS, ROWS, Folder
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vaswani_transformer.data import corpora
-from vaswani_transformer.data.corpora import is_on_hub, load_parallel_corpus, resolve_languages, spread
+from vaswani_transformer.data.corpora import hub_dataset, load_parallel_corpus, resolve_languages, spread
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.text_files import read_lines
 
@@ -40,11 +40,6 @@ def test_lines_end_at_line_feeds_only(folder, content, lines):
     assert list(read_lines(Path(folder.raw("a", content.encode())))) == lines
 
 
-def test_the_first_file_is_the_source(folder):
-    english, german = folder.pair()
-    assert load(german, english, languages=("de", "en")) == ROWS
-
-
 @pytest.mark.parametrize("name", ["a.jsonl", "a.b.json.xz", "a.parquet"])
 @pytest.mark.parametrize("nested", [True, False])
 def test_tables_have_texts_by_language(folder, name, nested):
@@ -62,16 +57,14 @@ def test_json_lines_may_be_blank_and_in_any_order_of_keys(folder):
 @pytest.mark.parametrize("nested", [True, False])
 def test_a_null_is_an_empty_sentence(folder, kind, nested):
     pairs = [{"en": "a man", "de": "ein Mann"}, {"en": None, "de": "b"}, {"en": "c", "de": None}]
-    rows = [*({"translation": pair} for pair in pairs), {"translation": None}] if nested else pairs
-    name = getattr(folder, kind)(f"a.{kind}", rows)
-    expected = [("a man", "ein Mann"), ("", "b"), ("c", ""), ("", "")]
-    assert [(row["translation"]["en"], row["translation"]["de"]) for row in load(name)] == expected[: len(rows)]
+    name = getattr(folder, kind)(f"a.{kind}", [{"translation": pair} for pair in pairs] if nested else pairs)
+    expected = [("a man", "ein Mann"), ("", "b"), ("c", "")]
+    assert [(row["translation"]["en"], row["translation"]["de"]) for row in load(name)] == expected
 
 
 def test_a_changed_file_is_read_again_though_its_size_is_the_same(folder):
-    for time, word in enumerate(("old", "new")):
+    for word in ("old", "new"):
         name = folder.json("a.json", [{"en": word, "de": "x"}])
-        os.utime(name, ns=(time, time))
         assert load(name) == [{"translation": {"en": word, "de": "x"}}]
 
 
@@ -104,11 +97,9 @@ def test_other_names_are_datasets_of_the_hub(monkeypatch, nested, streaming):
 
 def test_what_is_no_file_is_of_the_hub(folder):
     files = [*folder.pair(), folder.json("a.jsonl", ROWS)]
-    gone = ("gone.tsv", "gone.tmx.gz", "x/part-*")
-    assert is_on_hub("wmt/wmt14")
-    assert is_on_hub(["wmt14"])
-    for source in ("phrasebook", files[2], Path(files[2]), files[:2], folder.path, *gone):
-        assert not is_on_hub(source)
+    assert hub_dataset("wmt/wmt14") == hub_dataset(["wmt/wmt14"]) == "wmt/wmt14"
+    for source in ("phrasebook", files[2], Path(files[2]), files[:2], "gone.tsv", "gone.tmx.gz", "x/part-*.parquet"):
+        assert hub_dataset(source) is None
 
 
 def test_rows_lie_in_the_given_cache_and_are_read_once(folder, monkeypatch):
@@ -153,7 +144,8 @@ def test_misaligned_files_are_refused_with_their_lengths(folder):
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_text_that_is_not_utf8_is_refused_with_its_line(folder, suffix):
     compress = COMPRESS.get(suffix, bytes)
-    good, bad = folder.lines("a.txt", ["one", "two", "three"]), folder.raw("b", compress(b"one\ntwo\nthr\xe9e\n"))
+    good = folder.lines("a.txt", ["one", "two", "three"])
+    bad = folder.raw(f"b{suffix}", compress(b"one\ntwo\nthr\xe9e\n"))
     for names in ((good, bad), (bad, good)):
         assert error_of(ValueError, *names).startswith(f"{bad}, line 3: not UTF-8")
 
@@ -185,14 +177,14 @@ def test_a_missing_file_is_named(folder):
     os.remove(german)
     for names in ([english, german], [str(folder.path / "a.jsonl.gz")]):
         missing = next(name for name in names if not os.path.exists(name))
-        assert error_of(FileNotFoundError, *names) == f"{missing}: there is no such file"
+        assert f"No such file or directory: '{missing}'" in error_of(FileNotFoundError, *names)
     assert "'nothing.en' on the Hub" in error_of(ConnectionError, "nothing.en")
 
 
 def test_files_that_are_no_table_and_no_pair_of_texts_are_refused(folder):
     names = [folder.lines(f"{number}.en", ["one"]) for number in range(3)]
     for few_or_many in ([], names[:1], names, [names[0], folder.json("a.jsonl", ROWS)]):
-        shown = " ".join(few_or_many) or "nothing"
+        shown = " and ".join(few_or_many) or "nothing"
         assert error_of(ValueError, *few_or_many).startswith(f"{shown}: a corpus is two aligned text files, ")
 
 
@@ -211,25 +203,22 @@ def test_a_missing_language_is_refused_with_those_that_there_are(folder, kind, n
     name = getattr(folder, kind)(f"a.{kind}", [{"translation": pair} if nested else pair])
     for languages in (("en", "fr"), ("fr", "de")):
         message = error_of(ValueError, name, languages=languages)
-        assert message.startswith(name)
-        message = message.replace("de, en", "en, de")  # before 4.8 datasets sorts columns
-        assert "no column is called 'fr', of en, de; name two with the option columns" in message
+        assert message.startswith(f"{name}, row 1: no column is called 'fr' in {{'de': 'eins', 'en': 'one'}}; name two")
 
 
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
         ('{"en": "a", "de": "b"', "not JSON"),
-        ("[1, 2]", "no object"),
-        ('{"en": "a"}', "no column is called 'de', of en"),
-        ('{"en": "a", "de": ["b"]}', "the text in 'de' is not a string"),
-        ('{"en": "\\ud800", "de": "b"}', "surrogates not allowed"),
+        ("[1, 2]", "no column is called 'en' in [1, 2]"),
+        ('{"en": "a"}', "no column is called 'de' in {'en': 'a'}"),
+        ('{"en": "a", "de": ["b"]}', "the text in 'de' is no string: ['b']"),
     ],
 )
 def test_a_bad_line_of_json_is_refused_with_its_number(folder, line, complaint):
     name = folder.lines("a.jsonl", ['{"en": "a", "de": "b"}', "", line, "also bad"])
     message = error_of(ValueError, name)
-    assert message.startswith(f"{name}, line 3: ")
+    assert message.startswith(f"{name}, row 3: ")
     assert complaint in message
 
 
@@ -238,69 +227,41 @@ def test_a_bad_line_of_json_is_refused_with_its_number(folder, line, complaint):
 def test_parquet_texts_that_are_not_strings_are_refused(folder, nested, value):
     pair = {"en": "one", "de": value}
     name = folder.parquet("a.parquet", [{"translation": pair} if nested else pair])
-    assert error_of(ValueError, name).startswith(f"{name}: the text in 'de' is not a string: ")
+    assert error_of(ValueError, name).startswith(f"{name}, row 1: the text in 'de' is no string: ")
 
 
 @pytest.mark.parametrize("names", [("a.de", "a.en"), ("x.de.gz", "b"), ("b", "en-de.en"), ("de.txt", "en.txt")])
-def test_files_named_after_another_language_are_refused(folder, names):
-    names = [folder.lines(name, ["one"]) for name in names]
+def test_files_named_after_another_language_are_refused(names):
     source, target = f"source_language: is en, but {names[0]} is in de", f"target_language: is de, but {names[1]} is in"
-    assert error_of(ValueError, *names).startswith((source, target))
-    assert load(*names, languages=("de", "en")) == [{"translation": {"de": "one", "en": "one"}}]
-    assert "_language: is " in error_of(ValueError, *names, languages=("fr", "nl"))
+    with pytest.raises(ValueError, match=f"^({source}|{target})"):
+        resolve_languages([names], "en", "de")
+    assert resolve_languages([names], "de", "en") == ("de", "en")
 
 
 @pytest.mark.parametrize(
-    ("corpora", "named", "columns", "languages"),
+    ("corpora", "named", "languages"),
     [
-        ([["train.en", "train.fr"]], (None, None), None, ("en", "fr")),
-        ([["x.pt_BR.gz", "x.zh-TW.txt.xz"]], (None, None), None, ("pt_BR", "zh-TW")),
-        ([["x.src", "x.tgt"], ["v.fr", "v.en"]], (None, None), None, ("fr", "en")),
-        ([["x.src", "x.tgt"]], ("nl", "eo"), None, ("nl", "eo")),
-        ([["x.src", "x.fr"]], ("en_GB", None), None, ("en_GB", "fr")),
-        ([["x.fr", "x.ga"]], (None, "ga"), None, ("fr", "ga")),
-        (["phrasebook"], (None, None), None, ("en", "de")),
-        ([["phrasebook"]], ("de", None), None, ("de", "en")),
-        (["some/dataset"], (None, None), ["en", "fr"], ("en", "fr")),
-        ([["a.en", "a.de"]], ("source", "target"), None, ("source", "target")),
+        ([["train.en", "train.fr"]], (None, None), ("en", "fr")),
+        ([["x.pt_BR.gz", "x.zh-TW.txt.xz"]], (None, None), ("pt_BR", "zh-TW")),
+        ([["x.src", "x.tgt"], ["v.fr", "v.en"]], (None, None), ("fr", "en")),
+        ([["x.src", "x.fr"]], ("en_GB", None), ("en_GB", "fr")),
+        ([["a.jsonl", "b.csv"], ["phrasebook"], ["some/dataset"]], ("nl", "eo"), ("nl", "eo")),
+        ([["a.en", "a.de"]], ("source", "target"), ("source", "target")),
     ],
 )
-def test_languages_are_those_that_corpora_say_unless_named(corpora, named, columns, languages):
-    assert resolve_languages(corpora, *named, columns) == languages
-
-
-@pytest.mark.parametrize("kind", ["json", "csv", "tsv", "parquet", "saved", "splits"])
-def test_columns_of_a_table_say_the_languages(folder, kind):
-    rows = Dataset.from_list([{"id": 1, "fr": "un", "note": "", "en": "one"}] * 2).remove_columns("id")
-    name = str(folder.path / f"a.{kind}")
-    if kind in ("json", "parquet"):
-        getattr(rows, f"to_{kind}")(name)
-    elif kind in ("csv", "tsv"):
-        rows.to_csv(name, sep="," if kind == "csv" else "\t")
-    else:
-        (rows if kind == "saved" else DatasetDict(train=rows)).save_to_disk(name)
-    assert resolve_languages([[name]]) == ("fr", "en")
-    assert resolve_languages([[name]], None, "fr") == resolve_languages([[name]], "en") == ("en", "fr")
-    assert load_parallel_corpus(name)["translation"][:] == [{"en": "one", "fr": "un"}] * 2
-    with pytest.raises(ValueError, match=r"^source_language: is nl, but .* is in fr; "):
-        resolve_languages([[name]], "nl")
+def test_languages_are_those_that_suffixes_say_unless_named(corpora, named, languages):
+    assert resolve_languages(corpora, *named) == languages
 
 
 @pytest.mark.parametrize(
     ("files", "named", "missing"),
     [
         (["a.src", "a.tgt"], (None, None), "source_language, target_language"),
-        (["a.en", "a.tgt"], (None, None), "target_language"),
         (["a.src", "a.de"], (None, None), "source_language"),
         (["a.src", "a.tgt"], ("en", None), "target_language"),
-        (["three.jsonl"], (None, None), "source_language, target_language"),
-        (["damaged.jsonl"], (None, None), "source_language, target_language"),
         (["some/dataset"], (None, "en"), "source_language"),
     ],
 )
-def test_languages_that_nothing_says_are_asked_for(folder, files, named, missing):
-    folder.lines("three.jsonl", ['{"en": "a", "de": "b", "fr": "c"}'])
-    folder.lines("damaged.jsonl", ["{"])
-    names = [str(folder.path / name) if name.endswith("jsonl") else name for name in files]
-    with pytest.raises(ValueError, match=f"^{missing}: neither suffixes .* give --{missing.replace(', ', ' and --')}$"):
-        resolve_languages([names], *named)
+def test_languages_that_nothing_says_are_asked_for(files, named, missing):
+    with pytest.raises(ValueError, match=f"^{missing}: no suffix .* give --{missing.replace(', ', ' and --')}$"):
+        resolve_languages([files], *named)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, run_ranks
+from helpers import REPOSITORY, call_recipe, run_ranks, write_pairs
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -12,13 +12,13 @@ from vaswani_transformer.evaluation.perplexity import dual_cross_entropy
 
 
 PAIRS = phrasebook("test")[:9]
+CORPUS = ("--corpus", "pairs.en", "pairs.de")
 
 
 @pytest.fixture
 def corpus(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows = [json.dumps({"en": english, "de": german}) + "\n" for english, german in PAIRS]
-    (tmp_path / "pairs.jsonl").write_text("".join(rows), encoding="utf-8")
+    write_pairs(PAIRS, tmp_path / "pairs.en", tmp_path / "pairs.de")
     return tmp_path
 
 
@@ -38,7 +38,17 @@ def rows_of(path):
 def test_the_least_probable_pairs_are_removed(is_dual, corpus, lively_model, capsys):
     more = ["--reverse_model", lively_model] if is_dual else []
     call_recipe(
-        "filter.py", "--model", lively_model, *more, "--corpus", "pairs.jsonl", "--remove", "0.34", "--output", "o"
+        "filter.py",
+        "--model",
+        lively_model,
+        *more,
+        "--corpus",
+        "pairs.en",
+        "pairs.de",
+        "--remove",
+        "0.34",
+        "--output",
+        "o",
     )
     forward = [by_hand(lively_model, english, german) for english, german in PAIRS]
     costs = forward
@@ -60,9 +70,8 @@ def test_the_least_probable_pairs_are_removed(is_dual, corpus, lively_model, cap
 def test_pairs_with_a_blank_side_and_repeated_ones_are_removed_first(corpus, lively_model):
     english, german = PAIRS[3]
     rows = [(" ", "Ein Hund"), *PAIRS, (english, f"{german} "), ("A dog", "")]
-    text = "".join(json.dumps({"en": english, "de": german}) + "\n" for english, german in rows)
-    (corpus / "pairs.jsonl").write_text(text, encoding="utf-8")
-    call_recipe("filter.py", "--model", lively_model, "--corpus", "pairs.jsonl", "--remove", "0.25", "--output", "o")
+    write_pairs(rows, corpus / "pairs.en", corpus / "pairs.de")
+    call_recipe("filter.py", "--model", lively_model, *CORPUS, "--remove", "0.25", "--output", "o")
     assert {(row["en"].strip(), row["de"]) for row in rows_of(corpus / "o" / "removed.jsonl")} == {
         ("", "Ein Hund"),
         ("A dog", ""),
@@ -73,7 +82,7 @@ def test_pairs_with_a_blank_side_and_repeated_ones_are_removed_first(corpus, liv
 
 @pytest.mark.parametrize(("share", "count"), [("0", 0), ("1", 9)])
 def test_nothing_or_everything_is_removed(share, count, corpus, lively_model):
-    call_recipe("filter.py", "--model", lively_model, "--corpus", "pairs.jsonl", "--remove", share, "--output", "o")
+    call_recipe("filter.py", "--model", lively_model, *CORPUS, "--remove", share, "--output", "o")
     assert len(rows_of(corpus / "o" / "removed.jsonl")) == count
     assert len(rows_of(corpus / "o" / "kept.jsonl")) == 9 - count
 
@@ -92,7 +101,17 @@ def test_both_directions_agreeing_costs_their_mean(corpus):
 
 @pytest.mark.system
 def test_two_processes_write_what_one_does(corpus, lively_model):
-    command = ["--model", lively_model, "--corpus", "pairs.jsonl", "--remove", "0.34", "--tokens_per_batch", "30"]
+    command = [
+        "--model",
+        lively_model,
+        "--corpus",
+        "pairs.en",
+        "pairs.de",
+        "--remove",
+        "0.34",
+        "--tokens_per_batch",
+        "30",
+    ]
     call_recipe("filter.py", *command, "--output", "one")
     ranks = run_ranks([REPOSITORY / "recipes" / "filter.py", *map(str, command), "--output", "two"], 2, folder=corpus)
     assert [rank.returncode for rank in ranks] == [0, 0], ranks[0].stderr

@@ -146,7 +146,7 @@ def test_training_is_the_same_from_prepared_corpora(main, settings, tmp_path, ca
 
 def test_mistakes_are_errors_before_anything_is_written(error, settings, tmp_path):
     assert "prepared: name the directory" in error({**settings, "prepared": None})
-    assert "no-such.en: there is no such file" in error(settings, "--train", "no-such.en", "no-such.de")
+    assert "No such file or directory: 'no-such.en'" in error(settings, "--train", "no-such.en", "no-such.de")
     assert "the corpus supports only" in error(settings, "--vocab_size", "30000")
     assert not list(tmp_path.glob("prepared/[!.]*/*.arrow"))
 

@@ -54,7 +54,7 @@ def describe(corpus: list[str], parent: ParentModel | None = None, **changes: An
     for name in changes.keys() & vars(args).keys():
         setattr(args, name, changes[name])
     arguments = DataArguments(**data)
-    return training_settings(arguments, config, args, identify_inputs(arguments, {}), parent)
+    return training_settings(arguments, config, args, identify_inputs(arguments), parent)
 
 
 def begin(directory: Path, settings: dict[str, Any], resume: bool = False) -> Path | None:

@@ -24,7 +24,7 @@ ALLOWED = {
     "options": {"io"},
     "model": {"io"},
     "launch": {"io"},
-    "data": {"io", "model", "options"},
+    "data": {"io", "launch", "model", "options"},
     "training": {"data", "io", "launch", "options"},
     "evaluation": {"data", "model"},
     "decoding": {"convert", "data", "io", "launch", "model", "options"},

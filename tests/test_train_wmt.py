@@ -262,7 +262,7 @@ def error(settings, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--train {corpus}/train.en no-such-file.de", "no-such-file.de: there is no such file"),
+        ("--train {corpus}/train.en no-such-file.de", "No such file or directory: 'no-such-file.de'"),
         ("--length_penalties 0.6 101", "length_penalties: must be at least -100 and at most 100, is 101"),
         ("--precision fp16 --use_cpu", "fp16: the CPU would train in float32 instead"),
         ("--learning_rate 0.1", "learning_rate: has no effect here; set learning_rate_factor and warmup_steps"),

@@ -360,7 +360,7 @@ def error(run, monkeypatch):
     ("options", "message"),
     [
         ("--model {folder}/none", "model: {folder}/none"),
-        ("--input {folder}/none", "{folder}/none: there is no such file"),
+        ("--input {folder}/none", "No such file or directory: '{folder}/none'"),
         ("--input {folder}/latin-1.txt --output {folder}/out", "{folder}/latin-1.txt, line 10: not UTF-8"),
         ("--input {folder}/latin-1.txt --output {folder}/latin-1.txt --overwrite", "latin-1.txt is the input too"),
         ("--output {folder}/latin-1.txt", "output: {folder}/latin-1.txt exists already"),

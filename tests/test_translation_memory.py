@@ -35,7 +35,7 @@ def unit(source: str, target: str = "x") -> str:
     return f'<tu><tuv xml:lang="en"><seg>{source}</seg></tuv><tuv xml:lang="de"><seg>{target}</seg></tuv></tu>\n'
 
 
-@pytest.mark.parametrize("name", ["a.tmx", "a.xml", "a.tmx.gz", "a.tmx.bz2", "a.txt.xz"])
+@pytest.mark.parametrize("name", ["a.tmx", "a.tmx.gz"])
 def test_units_with_both_languages_are_the_pairs(folder, name):
     corpus = load_parallel_corpus(folder.tmx(name, UNITS), *LANGUAGES, cache_dir=folder.path / "cache")
     assert [(pair["en"], pair["de"]) for pair in corpus["translation"]] == PAIRS

@@ -5,7 +5,7 @@ The dropout of the `tokenizers` library cannot be seeded.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from random import Random
@@ -18,20 +18,15 @@ from tokenizers import models
 from transformers import PreTrainedTokenizerBase
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import EOS, PAD, UNK, VaswaniTokenizer, is_vaswani_backend
 from .batching import TokenBudgetBatchSampler
 from .corpora import spread
-from .preparation import PreparationArguments
 
 
 _CACHED = 1 << 17  # words, and states of words, whose merges are kept
 _SAMPLE = 2000  # pairs on which lengths are measured
 _DEVIATIONS = 2.5  # from the mean length to the bound
 
-_NOT_BYTE_PAIRS = (
-    "bpe_dropout: samples sub-words of a byte-pair vocabulary of VaswaniTokenizer.train, and of no other; leave it out"
-)
 _SIDES = ("input_ids", "labels")
 
 Pair: TypeAlias = dict[str, list[int]]
@@ -64,7 +59,10 @@ class BpeDropout:
             and isinstance(tokenizer.backend_tokenizer.model, models.BPE)
             and is_vaswani_backend(tokenizer.backend_tokenizer)
         ):
-            raise ValueError(_NOT_BYTE_PAIRS)
+            raise ValueError(
+                "bpe_dropout: samples sub-words of a byte-pair vocabulary of VaswaniTokenizer.train, and of no other; "
+                "leave it out"
+            )
         self.probability = probability
         backend = tokenizer.backend_tokenizer
         vocabulary = backend.get_vocab(with_added_tokens=False)
@@ -157,14 +155,6 @@ def _merge(pieces: _Pieces, place: int, merged: int) -> _Pieces:
     return (*pieces[:place], merged, *pieces[place + 2 :])
 
 
-def require_byte_pairs(probability: float, data: PreparationArguments) -> None:
-    """Raise a ValueError, before a vocabulary is learned, if sub-words are to be sampled but it has no byte pairs."""
-    if probability and data.tokenizer is not None:
-        BpeDropout(load_tokenizer(data.tokenizer), probability)
-    elif probability and data.tokenizer_model != "bpe":
-        raise ValueError(_NOT_BYTE_PAIRS)
-
-
 class ResampledPairs(torch.utils.data.Dataset):
     """Training pairs whose sub-words are sampled anew in each epoch; the index of one is (epoch, row).
 
@@ -229,19 +219,6 @@ class ResampledPairs(torch.utils.data.Dataset):
             if len(sampled) <= bound:
                 return sampled
         return ids
-
-    def padding_share(self, batches: Iterable[list[int]]) -> float:
-        """Share of padding among the tokens of the first epoch's micro-batches, measured on about 2,000 pairs."""
-        pairs = tokens = places = 0
-        for batch in batches:
-            sampled = self.__getitems__([(0, row) for row in batch])
-            for side in _SIDES:
-                lengths = [len(pair[side]) for pair in sampled]
-                tokens, places = tokens + sum(lengths), places + len(lengths) * max(lengths)
-            pairs += len(batch)
-            if pairs >= _SAMPLE:
-                break
-        return 1.0 - tokens / places
 
 
 def _length_bounds(lengths: np.ndarray, before: np.ndarray, after: np.ndarray) -> np.ndarray:

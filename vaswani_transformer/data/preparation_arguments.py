@@ -25,7 +25,7 @@ class CorpusArguments:
     source_language: str | None = option(
         None,
         "Code of the language to translate from; by default that of the model to fine-tune or the suffix of the first "
-        "file, or the first column of a table that is called by a language.",
+        "text file.",
         decides="data",
     )
     target_language: str | None = option(
@@ -112,11 +112,11 @@ class PreparationArguments(CleaningRules, CorpusArguments):
         """The arguments with the languages that they name or else the model's, or else those of the corpora.
 
         Raises:
-            ValueError, OSError: As from `resolve_languages`.
+            ValueError: As from `resolve_languages`.
         """
         names = ("source_language", "target_language")
         source, target = (getattr(self, name) or getattr(model, name, None) for name in names)
-        source, target = resolve_languages(self.sources.values(), source, target, self.columns)
+        source, target = resolve_languages(self.sources.values(), source, target)
         return replace(self, source_language=source, target_language=target)
 
     @property

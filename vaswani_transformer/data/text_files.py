@@ -1,4 +1,4 @@
-"""Text files, plain or compressed: a file is recognised by its first bytes, then by its suffix."""
+"""Text files, plain or compressed, as their suffix says."""
 
 import bz2
 import gzip
@@ -7,17 +7,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 
-# First bytes and class, by suffix.
-_COMPRESSIONS = {
-    ".gz": (b"\x1f\x8b", gzip.GzipFile),
-    ".bz2": (b"BZh", bz2.BZ2File),
-    ".xz": (b"\xfd7zXZ\0", lzma.LZMAFile),
-}
-COMPRESSED = tuple(_COMPRESSIONS)
-_START = 4096  # bytes by which the content of a file is recognised
+_ARCHIVES: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+COMPRESSED = tuple(_ARCHIVES)
 
 
 @contextmanager
@@ -27,25 +21,11 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
     Raises:
         ValueError: On reading: the archive is damaged.
     """
-    with open(path, "rb") as file:
-        start = file.read(8)
-    # A file whose suffix promises an archive must be one: what a server sent instead is no corpus.
-    suffix = next((each for each in COMPRESSED if start.startswith(_COMPRESSIONS[each][0])), path.suffix)
-    if suffix not in _COMPRESSIONS:
-        with open(path, "rb") as file:
+    with _ARCHIVES.get(path.suffix, open)(path, "rb") as file:
+        try:
             yield file
-        return
-    try:
-        with _COMPRESSIONS[suffix][1](path) as archive:
-            yield archive
-    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
-        raise ValueError(f"{path}: not a whole {suffix} file ({error}); fetch or make it again") from None
-
-
-def first_bytes(path: Path) -> bytes:
-    """The beginning of a file, decompressed."""
-    with open_binary(path) as file:
-        return file.read(_START)
+        except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+            raise ValueError(f"{path}: not a whole {path.suffix} file ({error}); fetch or make it again") from None
 
 
 def read_lines(path: Path) -> Iterator[str]:

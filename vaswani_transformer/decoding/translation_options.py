@@ -8,7 +8,7 @@ from pathlib import Path
 from transformers import PreTrainedConfig
 
 from ..convert.engines import engine_digest
-from ..data.tables import read_table, suffix_kind, table_kind
+from ..data.tables import read_table, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..io.files import MODEL_FILES, Json, matching_files_digest
 from ..model.ensemble_vaswani import require_same_tokens
@@ -64,13 +64,13 @@ class TranslationOptions(GenerationArguments):
     @property
     def writes_json(self) -> bool:
         """Whether each translation is written as JSON, beside its source."""
-        return suffix_kind(Path(self.output)) == "json"
+        return table_kind(Path(self.output)) == "json"
 
     def require_output(self, overwrite: bool) -> None:
         """Raise a ValueError unless lines can be written to the output, a file."""
         path = Path(self.output)
         require_new_file("output", path, overwrite)
-        if path.suffix in COMPRESSED or (suffix_kind(path) is not None and not self.writes_json):
+        if path.suffix in COMPRESSED or (table_kind(path) is not None and not self.writes_json):
             raise ValueError(f"output: {path} would hold lines of text; name a file that does not end in {path.suffix}")
         if path.exists() and Path(self.input).exists() and path.samefile(self.input):
             raise ValueError(f"output: {path} is the input too; name another file")
@@ -103,16 +103,17 @@ class TranslationOptions(GenerationArguments):
             ValueError, OSError: There is no such file, it is damaged, or text has no columns.
         """
         path = Path(self.input)
-        kind = None if self.input == "-" else table_kind(path, must_be_table=False)
+        kind = None if self.input == "-" else table_kind(path)
         if kind is None and self.column is not None:
             raise ValueError(f"column: {path} is text, by its name; leave it out, or name a table such as .jsonl")
         if self.input == "-":
             return decode_lines(sys.stdin.buffer, Path("standard input"))
+        path.stat()  # a missing file is an error now, before the model is loaded
         if kind is None:
             return read_lines(path)
         source, _ = direction(config, target_tag(config, None, self.target_language))
         column = self.column or source or "source"
-        rows = read_table(path, kind, (column, column), "train")
+        rows = read_table(path, (column, column))
         return (text.replace("\n", " ") for text, _ in rows)
 
     def columns(self, config: PreTrainedConfig) -> tuple[str, str] | None:

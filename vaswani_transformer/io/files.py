@@ -344,38 +344,17 @@ def find_damage(directory: str | Path, *patterns: str) -> str | None:
 # Inputs of a command
 
 
-def identify(name: str, known: Json = None, **place: Json) -> Json:
-    """Describe an input for a manifest: a file by its digest, anything else by its name.
-
-    Args:
-        name: A file, or something else, such as a dataset of the Hub.
-        known: A list of earlier descriptions, or None. The digest of a file with the same size and time is taken from
-            there; a file that was deleted since then is described as before.
-        place: What to note with the name of something else.
-    """
-    path = Path(name)
-    files = [each for each in known if isinstance(each, dict) and "file" in each] if isinstance(known, list) else []
-    if not path.is_file():
-        gone = (each for each in files if each["file"] == str(path.absolute()))
-        return next(gone, {"name": name, **place})
-    stat = path.stat()
-    entry: dict[str, Json] = {"file": str(path.absolute()), "size": stat.st_size, "modified": stat.st_mtime_ns}
-    unchanged = (each for each in files if entry.items() <= each.items())
-    return next(unchanged, None) or {**entry, "sha256": file_digest(path)}
+def identify(path: str | Path) -> Json:
+    """Describe an input file for a manifest, by its place and digest."""
+    path = Path(path)
+    return {"file": str(path.absolute()), "sha256": file_digest(path)}
 
 
-def identify_tokenizer(name: str, known: Json = None) -> Json:
-    """Describe a saved tokenizer for a manifest: its files by their common digest, one of the Hub by its name.
-
-    Args:
-        name: A directory, or a name on the Hub.
-        known: The earlier description, which stays if the directory was deleted since then.
-    """
-    directory = Path(name)
-    if (digest := matching_files_digest(directory, _TOKENIZER_FILES)) is not None:
-        return {"file": str(directory.absolute()), "sha256": digest}
-    was_here = isinstance(known, dict) and known.get("file") == str(directory.absolute())
-    return known if was_here else {"name": name}
+def identify_tokenizer(name: str) -> Json:
+    """Describe a saved tokenizer for a manifest: its files by their common digest, one of the Hub by its name."""
+    if (digest := matching_files_digest(Path(name), _TOKENIZER_FILES)) is not None:
+        return {"file": str(Path(name).absolute()), "sha256": digest}
+    return {"name": name}
 
 
 def manifest_digest(manifest: Mapping[str, Json]) -> str:

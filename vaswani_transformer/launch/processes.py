@@ -55,10 +55,16 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
         timeout: How long a collective operation may wait for the other processes.
         backend: `ddp_backend` of `TrainingArguments`.
     """
-    if sys.platform == "linux" and any(name in os.environ for name in _LAUNCHERS):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if any(name in os.environ for name in _LAUNCHERS):
+        end_with_parent(signal.SIGTERM)
     if torch.distributed.is_available() and not torch.distributed.is_initialized():
         PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
+
+
+def end_with_parent(signal_number: int) -> None:
+    """Let Linux send this process a signal when the thread that started it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
 
 
 def leave_process_group() -> None:

@@ -88,9 +88,8 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
             cannot have that size, or the directory holds corpora of other treebanks or options.
         OSError: A file is missing or cannot be written.
     """
-    origin = None
+    origin = _origin(options)
     if directory is None:
-        origin = _origin(options, {})
         name = f"treebank-{manifest_digest({**origin, 'format': _FORMAT})[:32]}"
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", name)
     directory = Path(directory)
@@ -98,12 +97,11 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
         make_directory("prepared", directory.parent)
         with locked(directory.parent / "treebanks", "prepared", wait=True):
             if not directory.exists():
-                _write(directory, options, origin or _origin(options, {}))
+                _write(directory, options, origin)
     if (damage := find_damage(directory)) is not None:
         raise ValueError(f"prepared: {directory}: {damage}; delete it to prepare it anew")
-    recorded = Manifest.load(directory).notes
     what, advice = f"prepared: {directory} was prepared otherwise:", f"name another directory, or delete {directory}"
-    require_same_manifest(recorded, origin or _origin(options, recorded), what, advice)
+    require_same_manifest(Manifest.load(directory).notes, origin, what, advice)
     return {split: [str(_corpus(directory, split))] for split in _SPLITS if getattr(options, split)}
 
 
@@ -111,9 +109,10 @@ def _corpus(directory: Path, split: str) -> Path:
     return directory / f"{split}.jsonl"
 
 
-def _origin(options: TreebankOptions, known: dict[str, Json]) -> dict[str, Json]:
+def _origin(options: TreebankOptions) -> dict[str, Json]:
     files: dict[str, Json] = {
-        name: [identify(file, known.get(name)) for file in getattr(options, name)] for name in (*_SPLITS, "silver")
+        name: [{"name": file} if file == "demo" else identify(file) for file in getattr(options, name)]
+        for name in (*_SPLITS, "silver")
     }
     return {**vars(options), **files}
 

@@ -55,7 +55,7 @@ class PairArguments(DecodingArguments):
         """
         saved = self.open(self.model)
         named = languages_to_score([saved.config], self.source_language, self.target_language)
-        languages = resolve_languages([self.corpus], *named, self.columns)
+        languages = resolve_languages([self.corpus], *named)
         models = [DirectedModel(saved, languages, target_tag(saved.config, *languages))]
         if self.reverse_model is not None:
             saved, languages = self.open(self.reverse_model, "reverse_model"), languages[::-1]

@@ -14,9 +14,9 @@ def steps_per_epoch(trainer: VaswaniTrainer) -> int:
 def show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
     """Print the sizes of corpora, model and epoch."""
     args = trainer.args
-    print(_describe_cleaning(data.cleaning))
+    print(describe_cleaning(data.cleaning))
     for name, corpus in data.mixed.items():
-        print(f"{name}: {_describe_cleaning(corpus.cleaning)}; {corpus.drawn:,} drawn per epoch")
+        print(f"{name}: {describe_cleaning(corpus.cleaning)}; {corpus.drawn:,} drawn per epoch")
     print(
         f"{trainer.model.num_parameters():,} parameters\n"
         f"{steps_per_epoch(trainer):,} steps an epoch, of at most {args.source_tokens:,} source and "
@@ -25,7 +25,7 @@ def show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
     )
 
 
-def _describe_cleaning(cleaning: Mapping[str, int]) -> str:
+def describe_cleaning(cleaning: Mapping[str, int]) -> str:
     """Number of sentence pairs kept, and dropped by reason."""
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
     return f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})"

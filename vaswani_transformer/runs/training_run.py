@@ -22,9 +22,7 @@ from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_rep
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.preparation import identify_inputs, load_corpora
-from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
-from ..io.files import Json
 from ..io.typed_json import from_json
 from ..launch.faults import ExitReporter, exit_on_fault
 from ..launch.memory import keep_freed_memory
@@ -129,8 +127,7 @@ class TrainingRun:
         args, directory = self.args, self.directory
         _check_options(args, data, parent)
         self.averaging.check(args)
-        main_inputs = on_main_process(lambda: self._identify_inputs(data))
-        inputs = on_each_machine(lambda: identify_inputs(data, main_inputs))
+        inputs = on_each_machine(lambda: identify_inputs(data))
         if args.resume and args.precision == "auto":  # a resumed training keeps the choice
             record = on_main_process(lambda: load_record(directory))
             args.set_precision("auto" if record is None else str(record.settings["precision"]))
@@ -144,12 +141,6 @@ class TrainingRun:
             args.hub_model_id = on_main_process(lambda: prepare_repository(name, args.hub_private_repo))
         with main_process_first():
             return load_corpora(data, data.prepared, inputs)
-
-    def _identify_inputs(self, data: DataArguments) -> dict[str, Json]:
-        """Identify corpora and tokenizer. Unchanged files of an earlier record are not read."""
-        record = load_record(self.directory)
-        prepared = {} if data.prepared is None else PreparedDirectory(Path(data.prepared)).inputs()
-        return identify_inputs(data, {**(record.settings if record else {}), **prepared})
 
     def make_trainer(
         self, config: VaswaniConfig, data: TrainingData, model: PreTrainedModel | None = None

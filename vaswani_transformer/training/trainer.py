@@ -160,14 +160,13 @@ class VaswaniTrainer(Seq2SeqTrainer):
             lengths = self._lengths("source_length", "input_ids"), self._lengths("target_length", "labels")
             if self._bpe_dropout is None:
                 self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings, mixed=self._mixed)
-                self.padding_share = self.batch_sampler.padding_share
             else:
                 longest = self.model.config.max_positions or self.args.source_tokens + self.args.target_tokens
                 limits = min(self.args.source_tokens, longest), min(self.args.target_tokens, longest)
                 dropout, seed = self._bpe_dropout, settings["seed"]
                 self._resampled = ResampledPairs(self.train_dataset, lengths, limits, dropout, seed)
                 self.batch_sampler = TokenBudgetBatchSampler(*self._resampled.bounds, **settings, mixed=self._mixed)
-                self.padding_share = self._resampled.padding_share(self.batch_sampler)
+            self.padding_share = self.batch_sampler.padding_share
             self._planned_for = self.train_dataset, settings
         return self.batch_sampler
 
