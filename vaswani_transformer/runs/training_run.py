@@ -35,7 +35,6 @@ from ..model.saved_model import SavedModel
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
-from ..training.elastic import cpu_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.progress import TrainingProgress
 from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate, warn_short_training
@@ -185,7 +184,6 @@ class TrainingRun:
                 _set_cooccurrence_embeddings(model, data, args)
         trainer = self._trainer(model, data)
         self._keep_trackers_open(trainer)
-        trainer.get_train_dataloader()  # plans the batches
         self._compare_steps(trainer)
         return trainer
 
@@ -273,8 +271,8 @@ class TrainingRun:
             cost=_measure_cost(trainer),
             steps=trainer.state.global_step,
             epochs=trainer.state.epoch,
-            target_tokens=trainer.total_target_tokens,
-            padding_share=trainer.padding_share,
+            target_tokens=int(trainer.totals.target_tokens),
+            padding_share=trainer.batch_sampler.padding_share,
             processes=args.world_size,
             averaged=[directory.name for directory in self.averaging.averaged],
             resumed_from=self.checkpoint.name if self.checkpoint else None,
@@ -364,7 +362,7 @@ def require_positions(config: VaswaniConfig, data: TrainingData) -> None:
 def _fastest_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> str:
     """The precision that trains a model fastest on this machine, measured; it is printed with the relative speeds."""
     parts = args.virtual_ranks or args.world_size * args.gradient_accumulation_steps
-    with cpu_threads(args.elastic_threads):
+    with args.elastic_threads():
         speeds = relative_speeds(config, args.device, args.target_tokens // parts)
     fastest = fastest_precision(speeds)
     measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())
@@ -375,7 +373,7 @@ def _fastest_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> 
 def _set_cooccurrence_embeddings(model: PreTrainedModel, data: TrainingData, args: RecipeTrainingArguments) -> None:
     began = time.monotonic()
     config = model.config
-    with cpu_threads(args.elastic_threads):
+    with args.elastic_threads():
         directions = cooccurrence_embeddings(data.train, config.vocab_size, config.d_model, args.seed)
     set_embeddings(model, directions)
     if PartialState().is_main_process:
