@@ -19,7 +19,8 @@ from transformers.utils import logging
 
 from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
 from ..data.training_data import TrainingData
-from ..io.files import Json, content_digest, locked, make_directory, manifest_digest, require_same_manifest
+from ..io.files import Json, locked
+from ..io.manifests import content_digest, manifest_digest, require_same_manifest
 from ..io.typed_json import Record
 from ..launch.processes import first_message, on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
@@ -145,7 +146,7 @@ def open_run(
     with ExitStack() as exit_stack:
         on_writers(lambda: exit_stack.enter_context(locked(directory)))
         on_writers(lambda: _begin_or_compare(directory, settings, resume))
-        on_each_machine(lambda: make_directory("output_dir", directory))
+        on_each_machine(lambda: directory.mkdir(parents=True, exist_ok=True))
         _require_on_all_ranks(directory)
         checkpoint = newest_complete_checkpoint(directory) if resume else None
         if resume and checkpoint is None:
@@ -162,7 +163,7 @@ def _begin_or_compare(directory: Path, settings: dict[str, Json], resume: bool) 
     """Record the training, or compare it with the record, under the lock."""
     _require_usable(directory, resume)
     if not resume:
-        make_directory("output_dir", directory)
+        directory.mkdir(parents=True, exist_ok=True)
         TrainingRecord(settings).save(directory / RECORD_NAME)
         return
     before = load_record(directory).settings
