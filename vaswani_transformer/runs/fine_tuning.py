@@ -52,6 +52,7 @@ class FineTuningArguments(RecipeTrainingArguments):
         if self.lr_scheduler_type is None:
             is_constant = (self.warmup_steps, self.learning_rate_factor) == (4000, 1.0)
             self.lr_scheduler_type = "constant" if is_constant else "inverse_sqrt"
+        refuse_unused(self, {"cooccurrence_embeddings": "the model to start from has embeddings; leave it out"})
         super().__post_init__()
 
     def fit(self, d_model: int, data: TrainingData) -> None:
