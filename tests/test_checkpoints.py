@@ -22,7 +22,7 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
-from vaswani_transformer.io import files
+from vaswani_transformer.io import manifests
 from vaswani_transformer.training.checkpoints import checkpoint_damage, newest_complete_checkpoint
 
 
@@ -210,7 +210,7 @@ def test_the_average_does_without_damaged_weights(copied, train, warnings):
 
 def test_a_checkpoint_is_read_once_to_verify_it(copied, train, monkeypatch):
     read, digest, later = Counter(), hashlib.file_digest, time.time_ns() + 10**10
-    monkeypatch.setattr(files.time, "time_ns", lambda: later)  # of a file just written, a digest is not kept
+    monkeypatch.setattr(manifests.time, "time_ns", lambda: later)  # of a file just written, a digest is not kept
     monkeypatch.setattr(hashlib, "file_digest", lambda file, name: (read.update([file.name]), digest(file, name))[1])
     assert newest_complete_checkpoint(copied) == copied / "checkpoint-6"
     train(copied, True, callbacks=[CheckpointAveraging(3)], max_steps=8)
