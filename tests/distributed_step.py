@@ -26,7 +26,7 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
-from vaswani_transformer.io.files import Manifest
+from vaswani_transformer.io.manifests import Manifest
 from vaswani_transformer.launch.processes import leave_process_group
 from vaswani_transformer.runs.run_directory import open_run
 from vaswani_transformer.training import averaging, callbacks, trainer
@@ -140,7 +140,7 @@ class Clock(TrainerCallback):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.now = 1000.0
-        self._set(SimpleNamespace(monotonic=lambda: self.now))
+        self._set(SimpleNamespace(monotonic=lambda: self.now, process_time=time.process_time))
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
         self.now += self.seconds
@@ -196,7 +196,7 @@ def train_without_a_shared_disk(
         except ValueError as error:
             found[name] = str(error)
     try:
-        with open_run(folder / f"run-{index}", {}, resume=False):
+        with open_run(folder / f"run-{index}", {"seed": 1}, resume=False):
             pass
     except ValueError as error:
         found["recipe"] = str(error)
@@ -258,7 +258,7 @@ def main(folder: Path) -> None:
         "world_size": trainer.args.world_size,
         "rows": trainer.rows_by_epoch(),
         "labels": sum(int(batch["labels"].ne(-100).sum()) for side in trainer.batches.values() for batch in side),
-        "total_target_tokens": trainer.total_target_tokens,
+        "total_target_tokens": trainer.totals.target_tokens,
         "seconds": (trainer.totals.seconds, trainer.totals.device_seconds),
         "logs": trainer.state.log_history,
         "averaged": [directory.name for directory in averaging.averaged],

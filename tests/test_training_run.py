@@ -14,8 +14,7 @@ from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import TrainingRun, require_positions
-from vaswani_transformer.training.elastic import cpu_threads
+from vaswani_transformer.runs.training_run import TrainingRun
 
 
 @pytest.fixture
@@ -50,20 +49,6 @@ def test_each_input_is_read_for_its_digest_once(run, tmp_path, monkeypatch):
     assert [read[name] for name in names] == [1, 1, 1, 1]
 
 
-def test_long_training_sentence_beyond_a_learned_table(tokenizer):
-    lengths = Dataset.from_dict({"source_length": [3, 8], "target_length": [9, 4]})
-    config = VaswaniConfig(position_encoding="learned", max_position_embeddings=8)
-    data = TrainingData(tokenizer, train=lengths, cleaning={}, text={}, encoded={})
-    message = (
-        "position_encoding: train has a sentence of 9 tokens, but the learned table has 8 positions; "
-        "set max_length, or shorten it"
-    )
-    with pytest.raises(ValueError, match=message):
-        require_positions(config, data)
-    config.max_position_embeddings = 9
-    require_positions(config, data)
-
-
 @pytest.mark.parametrize(("elastic", "expected"), [({}, 2), ({"virtual_ranks": 4, "virtual_rank_threads": 3}, 3)])
 def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeypatch, elastic, expected):
     found = []
@@ -73,12 +58,13 @@ def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeyp
         return torch.zeros(vocabulary, d_model)
 
     monkeypatch.setattr(training_run, "cooccurrence_embeddings", note)
-    monkeypatch.setattr(training_run, "record_data", lambda *args: None)  # there is no record of this training
     options = {**elastic, "cooccurrence_embeddings": True, "warmup_steps": 1}
     run.args = RecipeTrainingArguments(run.args.output_dir, use_cpu=True, report_to="none", **options)
     pairs = Dataset.from_list([{"input_ids": [3, 1], "labels": [4, 1], "source_length": 2, "target_length": 2}] * 8)
     config = VaswaniConfig(d_model=8, d_ff=8, num_heads=1, encoder_layers=1, decoder_layers=1)
-    with cpu_threads(2):
+    with RecipeTrainingArguments(
+        str(run.directory), use_cpu=True, virtual_ranks=1, virtual_rank_threads=2
+    ).elastic_threads():
         run.make_trainer(config, TrainingData(tokenizer, train=pairs, cleaning={}, text={}, encoded={}))
     assert found == [expected]
 

@@ -18,17 +18,8 @@ from accelerate.utils import patch_environment
 from datasets import Dataset, concatenate_datasets, interleave_datasets
 from transformers import PreTrainedTokenizerBase
 
-from ..io.files import (
-    Json,
-    Manifest,
-    atomic_directory,
-    file_errors_as_os_error,
-    identify_tokenizer,
-    locked,
-    make_directory,
-    manifest_digest,
-    require_same_manifest,
-)
+from ..io.files import Json, atomic_directory, file_errors_as_os_error, locked
+from ..io.manifests import Manifest, identify_tokenizer, manifest_digest, require_same_manifest
 from ..launch.processes import end_with_parent
 from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import VaswaniTokenizer
@@ -79,7 +70,6 @@ def load_corpora(
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", digest[:32])
     directory = Path(directory)
     if _missing_parts(directory, args, inputs):
-        make_directory("prepared", directory)
         with locked(directory / "prepared", "prepared", wait=True):  # what is above may not be writable
             _prepare(directory, args, inputs, _missing_parts(directory, args, inputs))
     return load_prepared(directory, args.sources, args.ratios)
