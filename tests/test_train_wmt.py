@@ -96,9 +96,7 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     card = ModelCard.load(directory / "README.md")
     assert f"| {results['test']['bleu']['score']:.2f} | {chrf.score:.2f} |" in card.text
     assert results["test"]["bleu"]["score"] < copy.score
-    best = max((entry["eval_bleu"], -entry["step"]) for entry in logged if "eval_bleu" in entry)
-    where = f"The model is in {directory}; its best eval_bleu was {best[0]:.4g}, at step {-best[1]:.0f}."
-    assert where in result.stdout.splitlines()
+    assert f"The model is in {directory}." in result.stdout.splitlines()
 
 
 @pytest.mark.system

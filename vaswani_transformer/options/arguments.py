@@ -5,7 +5,6 @@ import dataclasses
 import difflib
 import math
 import re
-import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from .config_file import read_config
 Decision: TypeAlias = Literal["inputs", "data", "weights"]
 
 _LARGEST = 1e12  # no sensible option needs more
-_LONGEST_LINE = 4000
 
 
 @dataclass(frozen=True)
@@ -93,14 +91,6 @@ def decisive_values(instance: Any, *decisions: Decision) -> dict[str, Json]:
     return {name: as_json(getattr(instance, name)) for name in decisive_names(type(instance), *decisions)}
 
 
-def paper_values(*kinds: type) -> dict[str, tuple[Json, ...]]:
-    """The paper's values of the options of dataclasses, by name."""
-    stated = {field.name: field.metadata.get("paper") for kind in kinds for field in dataclasses.fields(kind)}
-    return {
-        name: value if isinstance(value, tuple) else (value,) for name, value in stated.items() if value is not None
-    }
-
-
 def as_json(value: object) -> Json:
     """The value of an option as a record has it; an enumeration's text."""
     if isinstance(value, list | tuple):
@@ -122,7 +112,7 @@ def check_values(instance: Any, kind: type | None = None) -> None:
         value, interval = getattr(instance, field.name, None), field.metadata.get("interval")
         for number in value if isinstance(value, list) else [value]:
             if interval is not None and number is not None and number not in interval:
-                raise ValueError(f"{field.name}: must be {interval}, is {reprlib.repr(number)}")
+                raise ValueError(f"{field.name}: must be {interval}, is {number!r}")
 
 
 def require_new_file(name: str, path: str | Path, overwrite: bool) -> None:
@@ -174,8 +164,9 @@ class RecipeParser(HfArgumentParser):
         return super().add_argument(*names, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        line = one_line(message)[:_LONGEST_LINE]  # argparse repeats a value of any length
-        sys.exit(f"{self.prog}: {line}")  # without argparse's usage: two hundred options would hide the line
+        sys.exit(
+            f"{self.prog}: {one_line(message)}"
+        )  # its usage of two hundred options would hide the line
 
     def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
         """Fill the dataclasses from `--config` and from `argv`, by default the program's arguments.

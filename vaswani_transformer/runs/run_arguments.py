@@ -1,15 +1,16 @@
 """Arguments of a training from corpora to a scored model: `recipes/train_wmt.py`, and sweeps of it."""
 
 import os
-from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from dataclasses import dataclass, fields
+from typing import Literal, cast
 
 import torch
 
 from ..data.preparation_arguments import PreparationArguments
 from ..decoding.decoding_arguments import ALPHA
+from ..io.files import Json
 from ..model.configuration_vaswani import VaswaniConfig
-from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, paper_values, refuse_unused
+from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, refuse_unused
 from ..training.arguments import VaswaniTrainingArguments
 
 
@@ -18,16 +19,11 @@ SIZE = Interval(minimum=1, maximum=2**16)
 LAYERS = Interval(minimum=1, maximum=1000)
 
 # Options of the trainer that would change nothing, or not what their name says, and what to use instead.
-_BY_TOKENS = "batches are measured by source_tokens and target_tokens"
 UNUSED = {
     "bf16": "set precision",
     "fp16": "set precision",
-    "lr_scheduler_kwargs": "set learning_rate_factor and warmup_steps",
-    "warmup_ratio": "set warmup_steps",
-    "per_device_train_batch_size": _BY_TOKENS,
-    "auto_find_batch_size": _BY_TOKENS,
+    "per_device_train_batch_size": "batches are measured by source_tokens and target_tokens",
     "resume_from_checkpoint": "use --resume, which takes the newest complete checkpoint in output_dir",
-    "ignore_data_skip": "a resumed training continues with the data that it has not seen; leave it out",
     "predict_with_generate": "set eval_bleu instead, the number of sentences to translate",
 }
 
@@ -210,7 +206,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             self.use_cpu = True  # otherwise bf16 is refused without a GPU
             self.dataloader_pin_memory = False
         launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        self.set_precision(launcher if self.precision == "auto" and launcher != "no" else self.precision)
+        self.set_precision(launcher if self.precision == "auto" and launcher in ("bf16", "fp16") else self.precision)
         if self.early_stopping_patience is not None and self.metric_for_best_model is None:
             self.metric_for_best_model = "loss" if self.eval_bleu is None else "bleu"
         super().__post_init__()
@@ -224,12 +220,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             unused["learning_rate_factor"] = "the learning rate is constant"
         if self.lr_scheduler_type == "constant":
             unused["warmup_steps"] = "the learning rate is constant"
-        if self.eval_bleu is None:
-            unused["generation_num_beams"] = "set eval_bleu, the number of sentences to translate"
         if self.eval_strategy == "no":
             unused |= dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy")
-        if self.early_stopping_patience is None:
-            unused["metric_for_best_model"] = "the last checkpoints are averaged; see early_stopping_patience"
         return unused
 
     @property
@@ -241,19 +233,22 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         """Train in this precision; "auto" leaves it open.
 
         Raises:
-            ValueError: It is fp16, on a CPU, or none of the option's values.
+            ValueError: It is fp16, on a CPU.
         """
         if precision == "fp16" and self.use_cpu:
             raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
-        if precision not in get_args(Precision):
-            raise ValueError(f"mixed_precision: {precision} of accelerate launch is not supported; choose bf16 or fp16")
         self.precision = cast(Precision, precision)
         self.bf16, self.fp16 = precision == "bf16", precision == "fp16"
         self.mixed_precision = precision if self.bf16 or self.fp16 else "no"  # what the trainer reads
 
 
 # The paper's values of the options, for one model or several.
-PAPER_VALUES = paper_values(ModelArguments, DataArguments, RecipeTrainingArguments)
+PAPER_VALUES: dict[str, tuple[Json, ...]] = {
+    each.name: paper if isinstance(paper, tuple) else (paper,)
+    for kind in (ModelArguments, DataArguments, RecipeTrainingArguments)
+    for each in fields(kind)
+    if (paper := each.metadata.get("paper")) is not None
+}
 
 
 def as_text(*values: object) -> str:

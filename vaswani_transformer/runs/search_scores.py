@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..model.languages_vaswani import direction, required_tag, target_tag
 from ..model.scores_vaswani import TranslationScore
 from ..model.tokenization_vaswani import encodes_targets
 from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
-from .records import Provenance, ScoredTestSet, ScoreRecord, SearchScores, SystemScores
+from .records import Provenance, ScoredTestSet, ScoreRecord, SearchScores
 
 
 # What an evaluation may have beside `results.json`: the translations of the first and second system, and plots.
@@ -141,9 +141,7 @@ def score_systems(
         groups = None
         if test_set.sources is not None:
             groups = bleu_by_source_length(test_set.sources, lines, test_set.references, language)
-        scored.append(
-            SystemScores(**vars(rows[highest]), name=name, perplexity=perplexities.get(name), by_source_length=groups)
-        )
+        scored.append(replace(rows[highest], name=name, perplexity=perplexities.get(name), by_source_length=groups))
     compared = None
     if len(best) > 1:
         first, second = best.values()
