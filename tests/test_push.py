@@ -176,7 +176,6 @@ def test_files_that_lie_in_the_directory_are_not_pushed(hub, pushed, tmp_path):
     for name in ("hub_token.json", "token", "notes.txt", "checkpoint-9/modeling_vaswani.py", "data/config.json"):
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_text("secret", encoding="utf-8")
-    (directory / "translations.[mine].txt").symlink_to(directory / "token")
     hub.repositories["user/named"] = Repository("user/named")
     result = hub.run(
         'from vaswani_transformer.runs.push import push_run; push_run("user/named", "out")', folder=tmp_path

@@ -130,8 +130,8 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
         assert f"\n| {row} |\n" in card
     for better, expected in ((1, 0.0), (12, 50.0)):  # sentences of twelve
 
-        def translate(measure, *_, count=better):
-            right = count if measure.length_penalty == 50 else 0
+        def translate(measure, _, length_penalty, count=better):
+            right = count if length_penalty == 50 else 0
             return [line + " und so weiter" * (row >= right) for row, line in enumerate(measure.references)]
 
         monkeypatch.setattr(ValidationBleu, "translate", translate)

@@ -164,9 +164,7 @@ class RecipeParser(HfArgumentParser):
         return super().add_argument(*names, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        sys.exit(
-            f"{self.prog}: {one_line(message)}"
-        )  # its usage of two hundred options would hide the line
+        sys.exit(f"{self.prog}: {one_line(message)}")  # its usage of two hundred options would hide the line
 
     def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
         """Fill the dataclasses from `--config` and from `argv`, by default the program's arguments.

@@ -14,10 +14,6 @@ from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, 
 from ..training.arguments import VaswaniTrainingArguments
 
 
-# Far above any model of this kind, so that a typing error is refused before memory is allocated.
-SIZE = Interval(minimum=1, maximum=2**16)
-LAYERS = Interval(minimum=1, maximum=1000)
-
 # Options of the trainer that would change nothing, or not what their name says, and what to use instead.
 UNUSED = {
     "bf16": "set precision",
@@ -74,15 +70,15 @@ class ModelArguments:
         decides="inputs",
     )
     variant: str = option("base", "Row of Table 3, such as base, big or B-dk16.", decides="inputs")
-    d_model: int | None = option(None, "Width of the model.", SIZE, decides="weights", paper=(512, 1024))
+    d_model: int | None = option(None, "Width of the model.", COUNT, decides="weights", paper=(512, 1024))
     d_ff: int | None = option(
-        None, "Width of the inner feed-forward layer.", SIZE, decides="weights", paper=(2048, 4096)
+        None, "Width of the inner feed-forward layer.", COUNT, decides="weights", paper=(2048, 4096)
     )
-    num_heads: int | None = option(None, "Attention heads.", SIZE, decides="weights", paper=(8, 16))
-    d_k: int | None = option(None, "Width of a head's queries and keys.", SIZE, decides="weights", paper=64)
-    d_v: int | None = option(None, "Width of a head's values.", SIZE, decides="weights", paper=64)
-    encoder_layers: int | None = option(None, "Encoder layers.", LAYERS, decides="weights", paper=6)
-    decoder_layers: int | None = option(None, "Decoder layers.", LAYERS, decides="weights", paper=6)
+    num_heads: int | None = option(None, "Attention heads.", COUNT, decides="weights", paper=(8, 16))
+    d_k: int | None = option(None, "Width of a head's queries and keys.", COUNT, decides="weights", paper=64)
+    d_v: int | None = option(None, "Width of a head's values.", COUNT, decides="weights", paper=64)
+    encoder_layers: int | None = option(None, "Encoder layers.", COUNT, decides="weights", paper=6)
+    decoder_layers: int | None = option(None, "Decoder layers.", COUNT, decides="weights", paper=6)
     dropout: float | None = option(None, "Residual dropout (5.4).", SHARE, decides="weights", paper=(0.1, 0.3))
     attention_dropout: float | None = option(
         None, "Dropout of attention weights; the paper has none.", SHARE, decides="weights"
@@ -224,11 +220,6 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             unused |= dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy")
         return unused
 
-    @property
-    def constant_learning_rate(self) -> float | None:
-        """The rate of every step, after a warm-up if there is one; None for the schedule of 5.3."""
-        return None if self.lr_scheduler_type == "inverse_sqrt" else self.learning_rate
-
     def set_precision(self, precision: str) -> None:
         """Train in this precision; "auto" leaves it open.
 
@@ -253,10 +244,10 @@ PAPER_VALUES: dict[str, tuple[Json, ...]] = {
 
 def as_text(*values: object) -> str:
     """The value of an option, or several, as reports show them."""
-    texts = []
-    for value in values:
-        form = (
-            ",g" if isinstance(value, float) else "," if isinstance(value, int) and not isinstance(value, bool) else ""
-        )
-        texts.append(format(value, form) if form else str(value).lower())
-    return " or ".join(texts)
+
+    def text(value: object) -> str:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return str(value).lower()
+        return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+
+    return " or ".join(map(text, values))

@@ -224,8 +224,8 @@ class TrainingRun:
         args = self.args
         if args.max_minutes is not None:
             yield TimeLimit(args.max_minutes)
-        highest = args.constant_learning_rate
-        if highest is None:
+        highest = args.learning_rate
+        if args.lr_scheduler_type == "inverse_sqrt":
             yield NoamSchedule(args.warmup_steps, args.learning_rate_factor)
             highest = noam_learning_rate(args.warmup_steps, d_model, args.warmup_steps, args.learning_rate_factor)
         yield Ramps(args.warmup_steps, highest, args.cooldown, args.max_minutes)
