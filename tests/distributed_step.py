@@ -26,7 +26,7 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
-from vaswani_transformer.io.files import Manifest
+from vaswani_transformer.io.manifests import Manifest
 from vaswani_transformer.launch.processes import leave_process_group
 from vaswani_transformer.runs.run_directory import open_run
 from vaswani_transformer.training import averaging, callbacks, trainer

@@ -12,7 +12,8 @@ from pathlib import Path
 from transformers.utils import logging
 
 from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
-from ..io.files import Json, atomic_write, locked, make_directory, read_json, require_same_manifest
+from ..io.files import Json, atomic_write, locked, read_json
+from ..io.manifests import require_same_manifest
 from ..launch.processes import on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import as_json, decisive_names, decisive_values
@@ -97,7 +98,7 @@ def open_run(
 
         def claim() -> None:
             exit_stack.enter_context(locked(directory))
-            make_directory("output_dir", directory)
+            directory.mkdir(parents=True, exist_ok=True)
             if resume:
                 if not load_record(directory):
                     raise ValueError(f"output_dir: {directory} holds no training to resume; leave out --resume")

@@ -21,7 +21,8 @@ from transformers.trainer import TRAINER_STATE_NAME
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
-from ..io.files import Json, content_digest
+from ..io.files import Json
+from ..io.manifests import content_digest
 from ..io.typed_json import from_json
 from ..launch.faults import ExitReporter, exit_on_fault
 from ..launch.memory import keep_freed_memory
