@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import difflib
 import math
 import re
 import sys
@@ -186,7 +185,7 @@ class RecipeParser(HfArgumentParser):
         path = finder.parse_known_args(argv)[0].config
         options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
         if unknown:
-            self.error(f"there is no option {unknown[0]}{self._nearest(unknown[0])}")
+            self.error(f"there is no option {unknown[0]}")
         for name, value in vars(options).items():
             if "" in (value if isinstance(value, list) else [value]):
                 self.error(f"{name}: is empty; give a value, or leave the option out")
@@ -206,12 +205,6 @@ class RecipeParser(HfArgumentParser):
         words = []
         for name, values in settings.items():
             if f"--{name}" not in self._option_string_actions or name == "config":
-                self.error(f"{path}: there is no setting {name!r}{self._nearest(name)}")
+                self.error(f"{path}: there is no setting {name!r}")
             words += [f"--{name}={values[0]}"] if len(values) == 1 else [f"--{name}", *values]
         return words
-
-    def _nearest(self, name: str) -> str:
-        nearest = difflib.get_close_matches(
-            name.lstrip("-"), [action.dest for action in self._actions], n=1, cutoff=0.4
-        )
-        return f"; did you mean {nearest[0]}?" if nearest else ""

@@ -24,18 +24,7 @@ UNUSED = {
 }
 
 # Options that transformers declares, on which the weights depend.
-TRANSFORMERS_WEIGHTS = (
-    "data_seed",
-    "neftune_noise_alpha",
-    "optim",
-    "optim_args",
-    "optim_target_modules",
-    "seed",
-    "tf32",
-    "torch_compile",
-    "torch_compile_backend",
-    "torch_compile_mode",
-)
+TRANSFORMERS_WEIGHTS = ("data_seed", "optim", "optim_args", "seed", "tf32", "torch_compile")
 
 Precision = Literal["auto", "float32", "bf16", "fp16"]
 

@@ -129,37 +129,35 @@ def score_systems(
     Returns:
         The record, and each system's translations by its best search, by the paper's BLEU.
     """
-    language = test_set.languages[1]
+    source, target = test_set.languages
     scored, best, sweep = [], {}, None
     for name, searches in systems.items():
         rows = [search.score(test_set) for search in searches]
-        if len(rows) > 1:
-            sweep = rows
+        sweep = rows if len(rows) > 1 else sweep
         # The paper's BLEU may be 0 for all searches in a language without spaces between words.
         highest = max(range(len(rows)), key=lambda row: (rows[row].paper_bleu.score, rows[row].sacrebleu.score))
         best[name] = lines = searches[highest].lines
         groups = None
         if test_set.sources is not None:
-            groups = bleu_by_source_length(test_set.sources, lines, test_set.references, language)
+            groups = bleu_by_source_length(test_set.sources, lines, test_set.references, target)
         scored.append(replace(rows[highest], name=name, perplexity=perplexities.get(name), by_source_length=groups))
-    compared = None
-    if len(best) > 1:
-        first, second = best.values()
-        compared = paired_bootstrap(first, second, test_set.references, language=language)
+    comparison = paired_bootstrap(*best.values(), test_set.references, language=target) if len(best) > 1 else None
+    described = ScoredTestSet(
+        name=test_set.name,
+        lines=len(test_set.references),
+        newstest2014=test_set.newstest2014,
+        references=len(test_set.references[0]),
+        source_language=source,
+        target_language=target,
+    )
+    confidence = _confidence(next(iter(systems.values()))[0], test_set)
     record = ScoreRecord(
         run=run,
-        test_set=ScoredTestSet(
-            name=test_set.name,
-            lines=len(test_set.references),
-            newstest2014=test_set.newstest2014,
-            references=len(test_set.references[0]),
-            source_language=test_set.languages[0],
-            target_language=language,
-        ),
+        test_set=described,
         systems=scored,
         sweep=sweep,
-        confidence=_confidence(next(iter(systems.values()))[0], test_set),
-        paired_bootstrap=compared,
+        paired_bootstrap=comparison,
+        confidence=confidence,
     )
     return record, best
 
