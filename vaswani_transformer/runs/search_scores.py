@@ -141,7 +141,10 @@ def score_systems(
         if test_set.sources is not None:
             groups = bleu_by_source_length(test_set.sources, lines, test_set.references, target)
         scored.append(replace(rows[highest], name=name, perplexity=perplexities.get(name), by_source_length=groups))
-    comparison = paired_bootstrap(*best.values(), test_set.references, language=target) if len(best) > 1 else None
+    comparison = None
+    if len(best) > 1:
+        first, second = best.values()
+        comparison = paired_bootstrap(first, second, test_set.references, language=target)
     described = ScoredTestSet(
         name=test_set.name,
         lines=len(test_set.references),

@@ -9,13 +9,7 @@ from typing import Any
 
 from accelerate import PartialState
 from datasets import concatenate_datasets
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    PreTrainedModel,
-    ProgressCallback,
-    TrainerState,
-    set_seed,
-)
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, ProgressCallback, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.preparation import identify_inputs, load_corpora
@@ -44,13 +38,7 @@ from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments, RecipeTrainingArguments
-from .run_directory import (
-    load_record,
-    open_run,
-    record_settings,
-    training_settings,
-    weight_options,
-)
+from .run_directory import load_record, open_run, record_settings, training_settings, weight_options
 from .summary import show_plan, steps_per_epoch
 from .validation_bleu import ValidationBleu, choose_length_penalty
 
