@@ -107,16 +107,9 @@ def begin(tmp_path_factory) -> Callable[[Path, str], subprocess.Popen]:
 
 
 @pytest.mark.system
-def test_what_a_killed_process_left_is_deleted(tmp_path, begin):
+def test_what_a_killed_process_left_is_deleted_and_what_it_moved_aside_comes_back(tmp_path, begin):
     begin(tmp_path / "out", "killed").communicate()
     assert len(names(tmp_path)) == 2  # its work, and the file of its lock
-    write(tmp_path / "out")
-    assert names(tmp_path) == {"out"}
-
-
-@pytest.mark.system
-def test_a_directory_moved_aside_by_a_killed_process_comes_back(tmp_path, begin):
-    begin(tmp_path / "out", "killed").communicate()
     (tmp_path / ".out.replaced" / "earlier").mkdir(parents=True)
     with pytest.raises(FileExistsError, match=r"out exists already"):
         write(tmp_path / "out")
