@@ -1,5 +1,6 @@
 """The paper in code: the notebook follows the paper, is stored as it ran, and runs."""
 
+import ast
 import re
 
 import nbformat
@@ -92,17 +93,16 @@ def test_the_notebook_is_stored_as_it_ran_with_pictures_and_nothing_of_the_machi
             assert (REPOSITORY / path).is_file()
 
 
-# Trainings that take most of the time, in few steps. They are too few for the answer that `learned_by` has.
-FEWER_STEPS = {"steps=600,": "steps=60,", "steps=300,": "steps=30,", "loss_of_batch, 240,": "loss_of_batch, 2,"}
-TOO_FEW = re.compile(r"^assert .*learned_by.*\n?", re.M)
+def test_what_it_imports_exists(stored):
+    first = next(cell for cell in stored.cells if cell.cell_type == "code")
+    imports = [node for node in ast.parse(first.source).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert len(imports) > 40
+    exec(compile(ast.Module(imports, []), NOTEBOOK.name, "exec"), {})
 
 
-@pytest.mark.system
+@pytest.mark.notebook
 def test_the_notebook_runs_and_its_answers_are_right(stored, tmp_path, monkeypatch):
-    """Assertions in its cells check the answers. `make notebook-outputs` trains as long as it says."""
+    """Assertions in its cells check the answers."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    for steps, fewer in FEWER_STEPS.items():
-        (training,) = [cell for cell in stored.cells if cell.cell_type == "code" and steps in cell.source]
-        training.source = TOO_FEW.sub("", training.source.replace(steps, fewer))
     NotebookClient(stored).execute(cwd=str(NOTEBOOK.parent))
     assert not [*tmp_path.glob("tmp*")]  # it leaves nothing behind
