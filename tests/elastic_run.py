@@ -50,7 +50,7 @@ def train_on(folder: Path, name: str, stop: int = STEPS) -> None:
     findings = {
         "weights": trainer.model.state_dict(),
         "logs": trainer.state.log_history,
-        "target_tokens": trainer.total_target_tokens,
+        "target_tokens": trainer.totals.target_tokens,
         "operations": trainer.state.total_flos,
         "world_size": trainer.args.world_size,
     }

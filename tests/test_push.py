@@ -145,7 +145,6 @@ VaswaniTrainer(model, arguments, processing_class=tokenizer).push_to_hub()
 """
     result = hub.run(script, folder=pushed.folder)
     assert result.returncode == 0, result.stderr[-3000:]
-    assert hub.repositories["user/trained"].info()["pipeline_tag"] == "translation"
     assert hub.repositories["user/trained"].private
     files = hub.repositories["user/en-de"].files
     needed = [name for name in files if name.endswith((".py", ".safetensors")) or name.startswith("tokenizer")]
