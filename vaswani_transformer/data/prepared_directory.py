@@ -44,7 +44,7 @@ def read_notes(directory: Path, part: str) -> dict[str, Json]:
 def load_prepared(
     directory: str | Path, splits: Iterable[str] = (), ratios: Mapping[str, float] | None = None
 ) -> TrainingData:
-    """Map what `prepare_corpus` made of the training corpus, and of other splits, into memory.
+    """Map what `load_corpora` prepared: the training corpus, and of other splits, into memory.
 
     Args:
         directory: Where they were prepared.
