@@ -38,17 +38,7 @@ def rows_of(path):
 def test_the_least_probable_pairs_are_removed(is_dual, corpus, lively_model, capsys):
     more = ["--reverse_model", lively_model] if is_dual else []
     call_recipe(
-        "filter.py",
-        "--model",
-        lively_model,
-        *more,
-        "--corpus",
-        "pairs.en",
-        "pairs.de",
-        "--remove",
-        "0.34",
-        "--output",
-        "o",
+        *("filter.py", "--model", lively_model, *more, *CORPUS, "--remove", "0.34", "--output", "o"),
     )
     forward = [by_hand(lively_model, english, german) for english, german in PAIRS]
     costs = forward

@@ -14,8 +14,8 @@ from vaswani_transformer.runs.records import ScoreRecord
 
 
 RECIPES = {
-    "align.py": "--model forward --reverse_model backward --corpus pairs.jsonl --output {}.align",
-    "filter.py": "--model forward --corpus pairs.jsonl --remove 0.34 --tokens_per_batch 30 --output {}.filtered",
+    "align.py": "--model forward --reverse_model backward --corpus pairs.en pairs.de --output {}.align",
+    "filter.py": "--model forward --corpus pairs.en pairs.de --remove 0.34 --tokens_per_batch 30 --output {}.filtered",
     "parse.py": "--model parser --gold gold.mrg --constrained --output {}.mrg",
     "score.py": "--model forward --source text.en --reference text.de --num_beams 1 --output_dir {}.scores",
 }

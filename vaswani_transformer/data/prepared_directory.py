@@ -44,7 +44,7 @@ def read_notes(directory: Path, part: str) -> dict[str, Json]:
 def load_prepared(
     directory: str | Path, splits: Iterable[str] = (), ratios: Mapping[str, float] | None = None
 ) -> TrainingData:
-    """Map what `load_corpora` prepared: the training corpus, and of other splits, into memory.
+    """Map prepared corpora into memory: the training corpus, and other splits.
 
     Args:
         directory: Where they were prepared.
