@@ -113,6 +113,7 @@ def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, 
         atomic_write(*args)
 
     monkeypatch.setattr(sharded_translation, "atomic_write", write_slowly)
+    monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: None)
     with ThreadPoolExecutor() as threads:
         list(threads.map(begin, (2, 3)))
     assert len(errors) == 1

@@ -104,9 +104,9 @@ class ShardedTranslation:
             numbers: Their numbers.
             bar: Counts their lines.
         """
-        translator = self._translator = self._translator or LineTranslator(self.models, self.options)
         for number in numbers:
-            atomic_write(self.path(number), translator.translate(number, self.sources(number), bar))
+            self._translator = self._translator or LineTranslator(self.models, self.options)
+            atomic_write(self.path(number), self._translator.translate(number, self.sources(number), bar))
 
     def wait(self, minutes: float) -> None:
         """Wait until all shards are finished, by other processes too.
