@@ -1,6 +1,6 @@
 """Summary of a sweep over Table 3 (6.2): scores and cost of each row over its seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 from statistics import fmean, stdev
@@ -146,19 +146,10 @@ def _summarize_row(by_seed: Mapping[int, RunRecord]) -> Row:
         perplexity=SweepScore.from_values([record.validation.perplexity.perplexity for record in records]),
         bleu=SweepScore.from_values([record.validation.bleu.score for record in records]),
         length=fmean(record.validation.bleu.relative_length for record in records),
-        cost=_mean_cost(records),
-    )
-
-
-def _mean_cost(records: Sequence[RunRecord]) -> RowCost:
-    costs = [record.training.cost for record in records]
-    accounted = fmean(cost.by_the_papers_accounting for cost in costs)
-    counted = fmean(cost.counted for cost in costs)
-    return RowCost(
-        by_the_papers_accounting=accounted,
-        counted=counted,
-        rate=fmean(cost.rate for cost in costs),
-        utilisation=counted / accounted,
-        seconds=fmean(record.training.seconds for record in records),
-        devices=records[0].training.processes,
+        cost=RowCost(
+            seconds=fmean(record.training.seconds for record in records),
+            devices=records[0].training.processes,
+            rate=fmean(record.training.cost.rate for record in records),
+            counted=fmean(record.training.cost.counted for record in records),
+        ),
     )
