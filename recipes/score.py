@@ -36,7 +36,7 @@ from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.scores import PairedComparison
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
 from vaswani_transformer.io.console import PlainConsole, printable
-from vaswani_transformer.io.files import locked, make_directory
+from vaswani_transformer.io.files import locked
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.languages_vaswani import direction, target_tag
@@ -118,7 +118,7 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
         models[args.model].require_updatable("a confidence_curve")
     systems = {name: [Translations(test_set.read_hypotheses(name))] for name in args.systems if name not in models}
     if is_main:
-        make_directory("output_dir", directory)
+        directory.mkdir(parents=True, exist_ok=True)
         print(printable(str(test_set)), flush=True)
     perplexities = {}
     for name, saved in models.items():

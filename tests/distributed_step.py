@@ -26,7 +26,7 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
-from vaswani_transformer.io.files import Manifest
+from vaswani_transformer.io.manifests import Manifest
 from vaswani_transformer.launch.processes import leave_process_group
 from vaswani_transformer.runs.run_directory import open_run
 from vaswani_transformer.training import averaging, callbacks, trainer
@@ -196,7 +196,7 @@ def train_without_a_shared_disk(
         except ValueError as error:
             found[name] = str(error)
     try:
-        with open_run(folder / f"run-{index}", {}, resume=False):
+        with open_run(folder / f"run-{index}", {"seed": 1}, resume=False):
             pass
     except ValueError as error:
         found["recipe"] = str(error)

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, pipeline
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.alignment import Aligner, ChosenHeads, choose_heads
-from vaswani_transformer.io.files import MODEL_FILES, Manifest, find_damage
+from vaswani_transformer.io.manifests import MODEL_FILES, Manifest, find_damage
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.model.scores_vaswani import AlignmentHeads, align_words, read_decoder, token_words
 from vaswani_transformer.visualization.attention import read_attention

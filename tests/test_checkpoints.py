@@ -22,7 +22,7 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
-from vaswani_transformer.io import files
+from vaswani_transformer.io import manifests
 from vaswani_transformer.training.checkpoints import checkpoint_damage, newest_complete_checkpoint
 
 
@@ -248,8 +248,8 @@ def test_the_average_does_without_damaged_weights(copied, train, warnings):
 
 def test_a_checkpoint_is_read_once_to_verify_it(copied, train, monkeypatch):
     read = Counter()
-    digest = files.file_digest
-    monkeypatch.setattr(files, "file_digest", lambda path: (read.update([str(path)]), digest(path))[1])
+    digest = manifests.file_digest
+    monkeypatch.setattr(manifests, "file_digest", lambda path: (read.update([str(path)]), digest(path))[1])
     assert newest_complete_checkpoint(copied) == copied / "checkpoint-6"
     train(copied, True, callbacks=[CheckpointAveraging(3)], max_steps=8)
     assert read[str(copied / "checkpoint-6" / "model.safetensors")] == 1

@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import json
 import os
 import signal
 from dataclasses import fields
@@ -11,25 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset
 
-from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
+from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.preparation import identify_inputs
-from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.io.files import locked
-from vaswani_transformer.runs import run_directory
 from vaswani_transformer.runs.records import ParentModel
-from vaswani_transformer.runs.run_arguments import (
-    DataArguments,
-    ModelArguments,
-    RecipeTrainingArguments,
-)
-from vaswani_transformer.runs.run_directory import (
-    open_run,
-    record_data,
-    require_same_on_all_ranks,
-    training_settings,
-)
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.runs.run_directory import load_record, open_run, record_settings, training_settings
 
 
 MODEL = {"d_model": 16, "d_ff": 16, "num_heads": 2, "dropout": 0.1}
@@ -94,11 +81,6 @@ def test_a_cooldown_has_one_length(tmp_path: Path, corpus: list[str]) -> None:
             begin(tmp_path, describe(corpus, cooldown=0.5, **{**lengths, name: 2 * value}), resume=True)
 
 
-def test_a_precision_that_was_not_chosen_yet_may_be_given(tmp_path: Path, corpus: list[str]) -> None:
-    begin(tmp_path, describe(corpus))
-    assert begin(tmp_path, describe(corpus, precision="bf16"), resume=True) is None
-
-
 def declared_options(kind: type) -> set[str]:
     """Names of the options of a dataclass that this package declares, not transformers."""
     bases = [base for base in kind.__mro__ if not base.__module__.startswith("transformers.")]
@@ -129,14 +111,6 @@ def test_another_corpus_is_not_resumed(tmp_path: Path, corpus: list[str]) -> Non
         begin(directory, describe(corpus), resume=True)
 
 
-@pytest.mark.parametrize("mine", [{"train": "a"}, {"train": "a", "test": "c"}, {"train": "a", "test": "b", "more": 1}])
-def test_a_rank_with_other_inputs_than_the_first_is_named(monkeypatch: pytest.MonkeyPatch, mine: dict) -> None:
-    name = "more" if "more" in mine else "test"
-    monkeypatch.setattr(run_directory, "on_main_process", lambda _: {"train": "a", "test": "b"})
-    with pytest.raises(ValueError, match=f"^{name}: rank 0 on .* has another than rank 0; give all machines"):
-        require_same_on_all_ranks(mine)
-
-
 def test_a_run_without_a_checkpoint_can_resume_or_begin_anew(tmp_path: Path, corpus: list[str]) -> None:
     directory = tmp_path / "run"
     begin(directory, describe(corpus))
@@ -144,49 +118,42 @@ def test_a_run_without_a_checkpoint_can_resume_or_begin_anew(tmp_path: Path, cor
     (directory / "_incomplete" / "checkpoint-2").mkdir(parents=True)
     assert begin(directory, describe(corpus), resume=True) is None
     assert begin(directory, describe(corpus, seed=7)) is None
-    assert json.loads((directory / "_run.json").read_text(encoding="utf-8"))["settings"]["seed"] == 7
+    assert load_record(directory)["seed"] == 7
 
 
-def test_without_a_record_or_an_undamaged_checkpoint_nothing_is_resumed(tmp_path: Path, corpus: list[str]) -> None:
+def test_a_run_with_results_is_neither_overwritten_nor_resumed_without_a_checkpoint(
+    tmp_path: Path, corpus: list[str]
+) -> None:
     directory = tmp_path / "run"
     (directory / "checkpoint-2").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"holds no training to resume, but checkpoint-2: restore _run\.json"):
+    with pytest.raises(ValueError, match=r"holds no training to resume; leave out --resume"):
         begin(directory, describe(corpus), resume=True)
+    with pytest.raises(ValueError, match="already holds checkpoint-2; choose another directory, or go on with"):
+        begin(directory, describe(corpus))
     (directory / "checkpoint-2").rmdir()
     begin(directory, describe(corpus))
     (directory / "checkpoint-2").mkdir()
-    with pytest.raises(ValueError, match=r"to start from the beginning, delete .*/checkpoint-2$"):
+    with pytest.raises(ValueError, match=r"to start from the beginning, delete checkpoint-2$"):
         begin(directory, describe(corpus), resume=True)
-    with pytest.raises(ValueError, match="already holds a run; choose another, or go on with --resume"):
-        begin(directory, describe(corpus))
 
 
-@pytest.mark.parametrize("content", ["{", '{"settings": 5}'])
-@pytest.mark.parametrize("resume", [False, True])
-def test_a_damaged_record_is_refused(tmp_path: Path, corpus: list[str], content: str, resume: bool) -> None:
-    (tmp_path / "_run.json").write_text(content, encoding="utf-8")
-    with pytest.raises(ValueError, match=r"_run\.json.*: .*; choose another output_dir$"):
-        begin(tmp_path, describe(corpus), resume)
-
-
-def test_other_sentences_or_another_vocabulary_are_not_trained_on(
-    tmp_path: Path, corpus: list[str], tokenizer: VaswaniTokenizer
-) -> None:
-    def data(rows: int, tokenizer: Any = tokenizer) -> TrainingData:
-        columns = {name: list(range(rows)) for name in ("source_length", "target_length")}
-        return TrainingData(tokenizer, Dataset.from_dict(columns), {}, {}, {})
-
+def test_a_damaged_record_is_refused(tmp_path: Path, corpus: list[str]) -> None:
     begin(tmp_path, describe(corpus))
-    args = RecipeTrainingArguments(report_to="none")
-    record_data(tmp_path, data(5), args)
-    record_data(tmp_path, data(5), args)
-    with pytest.raises(ValueError, match=r"differs in training pairs \(5 then, 6 now\), lengths of the training pairs"):
-        record_data(tmp_path, data(6), args)
-    other = VaswaniTokenizer.train(["some other text"] * 9, vocab_size=259, show_progress=False)
-    with pytest.raises(ValueError, match="it differs in vocabulary "):
-        record_data(tmp_path, data(5, other), args)
-    tokenizer(["a", "b c d e"], padding=True)  # leaves its state in the tokenizer
-    record_data(tmp_path, data(5), args)
+    (tmp_path / "_run.json").write_text("{", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"_run\.json is damaged: "):
+        begin(tmp_path, describe(corpus), resume=True)
+
+
+def test_what_is_known_later_is_added_to_the_record_and_compared(tmp_path: Path, corpus: list[str]) -> None:
+    settings = describe(corpus)
+    assert "precision" not in settings  # "auto"
+    begin(tmp_path, settings)
+    record_settings(tmp_path, {"precision": "bf16", "vocabulary": "5"})
+    assert load_record(tmp_path) == {**settings, "precision": "bf16", "vocabulary": "5"}
+    record_settings(tmp_path, {"vocabulary": "5"})
+    with pytest.raises(ValueError, match=r"it differs in vocabulary \(5 then, 6 now\); repeat its options"):
+        record_settings(tmp_path, {"vocabulary": "6"})
+    assert load_record(tmp_path)["vocabulary"] == "5"
 
 
 # The lock.

@@ -14,7 +14,7 @@ from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import TrainingRun, require_positions
+from vaswani_transformer.runs.training_run import TrainingRun
 from vaswani_transformer.training.elastic import cpu_threads
 
 
@@ -54,20 +54,6 @@ def test_each_input_is_read_for_its_digest_once_and_not_when_it_is_known(run, tm
     assert not read.keys() & {*names}
 
 
-def test_long_training_sentence_beyond_a_learned_table(tokenizer):
-    lengths = Dataset.from_dict({"source_length": [3, 8], "target_length": [9, 4]})
-    config = VaswaniConfig(position_encoding="learned", max_position_embeddings=8)
-    data = TrainingData(tokenizer, train=lengths, cleaning={}, text={}, encoded={})
-    message = (
-        "position_encoding: train has a sentence of 9 tokens, but the learned table has 8 positions; "
-        "set max_length, or shorten it"
-    )
-    with pytest.raises(ValueError, match=message):
-        require_positions(config, data)
-    config.max_position_embeddings = 9
-    require_positions(config, data)
-
-
 @pytest.mark.parametrize(("elastic", "expected"), [({}, 2), ({"virtual_ranks": 4, "virtual_rank_threads": 3}, 3)])
 def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeypatch, elastic, expected):
     found = []
@@ -77,7 +63,6 @@ def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeyp
         return torch.zeros(vocabulary, d_model)
 
     monkeypatch.setattr(training_run, "cooccurrence_embeddings", note)
-    monkeypatch.setattr(training_run, "record_data", lambda *args: None)  # there is no record of this training
     options = {**elastic, "cooccurrence_embeddings": True, "warmup_steps": 1}
     run.args = RecipeTrainingArguments(run.args.output_dir, use_cpu=True, report_to="none", **options)
     pairs = Dataset.from_list([{"input_ids": [3, 1], "labels": [4, 1], "source_length": 2, "target_length": 2}] * 8)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from vaswani_transformer.io.console import exit_on_error, printable
-from vaswani_transformer.io.files import atomic_write, make_directory
+from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.options.arguments import RecipeParser, option
 from vaswani_transformer.runs.records import Provenance
@@ -55,7 +55,8 @@ def run_benchmark(
     """
     (args,) = RecipeParser((arguments,)).parse()
     with exit_on_error(f"{name}.py"):
-        output = make_directory("output", args.output)
+        output = Path(args.output)
+        output.mkdir(parents=True, exist_ok=True)
         for result in measure(args):
             text = as_markdown(result)
             result.save(output / f"{name}.json")

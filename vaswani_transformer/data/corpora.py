@@ -15,7 +15,8 @@ import numpy as np
 from datasets import Dataset, Features, IterableDataset, Translation, load_dataset
 from datasets.exceptions import DatasetGenerationError
 
-from ..io.files import Json, identify
+from ..io.files import Json
+from ..io.manifests import identify
 from ..model.languages_vaswani import is_same_language, language_name
 from .phrasebook import phrasebook
 from .tables import (

@@ -20,16 +20,8 @@ from accelerate.utils import patch_environment
 from datasets import Dataset, concatenate_datasets, interleave_datasets
 from transformers import PreTrainedTokenizerBase
 
-from ..io.files import (
-    Json,
-    Manifest,
-    atomic_directory,
-    file_errors_as_os_error,
-    identify_tokenizer,
-    locked,
-    make_directory,
-    manifest_digest,
-)
+from ..io.files import Json, atomic_directory, file_errors_as_os_error, locked
+from ..io.manifests import Manifest, identify_tokenizer, manifest_digest
 from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
@@ -102,7 +94,6 @@ def prepare_corpus(
     prepared, args = PreparedDirectory(Path(directory)), args.with_languages()
     inputs = inputs or identify_inputs(args, prepared.inputs())
     if _missing(prepared, args, inputs):
-        make_directory("prepared", prepared.path)
         with locked(prepared.path / "prepared", "prepared", wait=True):  # what is above may not be writable
             _prepare(prepared, args, inputs, _missing(prepared, args, inputs))
     return {split: prepared.split(split) for split in args.sources}

@@ -15,7 +15,8 @@ from pathlib import Path
 from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets, load_from_disk
 
-from ..io.files import Json, Manifest, find_damage, require_same_manifest
+from ..io.files import Json
+from ..io.manifests import Manifest, find_damage, require_same_manifest
 from ..io.typed_json import from_json
 from ..model.languages_vaswani import language_tag
 from ..model.saved_model import load_tokenizer

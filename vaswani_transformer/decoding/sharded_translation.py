@@ -16,7 +16,8 @@ from typing import cast
 
 from tqdm.auto import tqdm
 
-from ..io.files import Json, atomic_write, locked, read_json, require_same_manifest
+from ..io.files import Json, atomic_write, locked, read_json
+from ..io.manifests import require_same_manifest
 from ..model.saved_model import SavedModel
 from .decoding_arguments import DecodingPrecision
 from .line_translation import LineTranslator

@@ -10,7 +10,8 @@ from transformers import PreTrainedConfig
 from ..convert.engines import engine_digest
 from ..data.tables import read_table, suffix_kind, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
-from ..io.files import MODEL_FILES, Json, matching_files_digest
+from ..io.files import Json
+from ..io.manifests import MODEL_FILES, matching_files_digest
 from ..model.ensemble_vaswani import require_same_tokens
 from ..model.languages_vaswani import direction, required_tag, target_tag
 from ..model.saved_model import SavedModel

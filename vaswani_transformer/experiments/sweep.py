@@ -13,7 +13,8 @@ from queue import SimpleQueue
 import torch
 
 from ..io.console import printable
-from ..io.files import Json, read_json, require_same_manifest
+from ..io.files import Json, read_json
+from ..io.manifests import require_same_manifest
 from ..launch.processes import LAUNCHER
 from ..model.configuration_vaswani import VaswaniConfig
 from ..runs.records import RunRecord

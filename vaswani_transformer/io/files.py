@@ -1,66 +1,40 @@
-"""File primitives: atomic writes, locks, digests and manifests. No other module renames, hashes or locks files."""
+"""Atomic writes and locks: no other module renames or locks files."""
 
 import errno
-import hashlib
 import json
 import os
 import shutil
-import tempfile
-import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from transformers.utils import logging
 
 
 logger = logging.get_logger(__name__)
 
-MANIFEST_NAME = "manifest.json"
-_CONFIG = "config.json"
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "vocab-src.json",
-    "vocab-tgt.json",
-    "target_vocab.json",
-    "merges.txt",
-    "*.model",
-    "*.spm",
-)
-# What a saved model needs. Other files of its directory may hold secrets, or change later.
-MODEL_FILES = (
-    _CONFIG,
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "model-*-of-*.safetensors",
-    *_TOKENIZER_FILES,
-)
-
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 
-# Atomic writes
-
-
 def atomic_write(path: str | Path, content: str | Iterable[bytes]) -> None:
-    """Write a file, text or chunks of bytes, atomically and durably; an earlier one is replaced."""
-    path = Path(path)
-    chunks = [content.encode()] if isinstance(content, str) else content
+    """Write a file, text or chunks of bytes, atomically and durably; an earlier one is replaced.
+
+    If `path` is a symbolic link, the file that it points to is replaced.
+    """
+    path = Path(path).resolve()
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
-        with _write_errors_name(path), open(temporary, "wb") as file:
-            file.writelines(chunks)
+        with open(temporary, "wb") as file:
+            file.writelines([content.encode()] if isinstance(content, str) else content)
         publish(temporary, path)
+    except OSError as error:
+        if error.errno and not error.filename:  # such as that of a full disk
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -77,71 +51,42 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
         replace: Whether to replace an earlier directory.
 
     Raises:
-        FileExistsError: `path` exists, at the beginning or at the end, and `replace` is not set.
+        OSError: `path` exists, at the beginning or at the end, and `replace` is not set.
         ValueError: Another process is making `path`.
     """
     path = Path(path)
     staged = path.with_name(f".{path.name}.incomplete")
     with locked(path, option):
-        _restore(path)
-        _refuse_existing(path, option, replace)
+        if path.exists() and not replace:
+            raise FileExistsError(f"{option}: {path} exists already; name another directory, or remove it")
         shutil.rmtree(staged, ignore_errors=True)
         try:
             staged.mkdir()
-            with _write_errors_name(path):
-                yield staged
-            _refuse_existing(path, option, replace)  # another program may have made it
-            publish(staged, path)
+            yield staged
+            publish(staged, path, replace)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
 
-def _refuse_existing(path: Path, option: str, replace: bool) -> None:
-    if path.exists() and not replace:
-        raise FileExistsError(f"{option}: {path} exists already; name another directory, or remove it")
+def publish(staged: Path, path: Path, replace: bool = True) -> None:
+    """Move a complete file or directory to its place, durably.
 
-
-@contextmanager
-def _write_errors_name(path: Path) -> Iterator[None]:
-    """Name the path in an error of the system that names none, as that of a write to a full disk."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno and not error.filename:
-            error.filename = str(path)
-        raise
-
-
-def publish(staged: Path, path: Path) -> None:
-    """Move a complete file or directory to its place, durably, replacing an earlier one.
-
-    For a file the replacement is atomic. An earlier directory is first moved aside, and back if an error occurs.
+    An earlier file is replaced atomically. An earlier directory is first moved aside, and back if an error occurs;
+    without `replace` it stays, and an OSError is raised unless it is empty.
     """
     for each in (*staged.rglob("*"), staged):
         _sync(each)
-    if not staged.is_dir():
+    aside = path.with_name(f".{path.name}.replaced")
+    try:
+        if replace and path.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
+            os.replace(path, aside)
         os.replace(staged, path)
-    else:
-        aside = _aside(path)
-        try:
-            if path.exists():
-                os.replace(path, aside)
-            os.replace(staged, path)
-        finally:
-            _restore(path)
-            shutil.rmtree(aside, ignore_errors=True)
+    finally:
+        if not path.exists() and aside.exists():
+            os.replace(aside, path)
+    shutil.rmtree(aside, ignore_errors=True)
     _sync(path.parent)
-
-
-def _aside(path: Path) -> Path:
-    """Where an earlier directory lies while another one takes its place."""
-    return path.with_name(f".{path.name}.replaced")
-
-
-def _restore(path: Path) -> None:
-    """Move a directory back that `publish` moved aside, if nothing took its place."""
-    if _aside(path).exists() and not path.exists():
-        os.replace(_aside(path), path)
 
 
 def atomic_remove(directory: Path, temporary_folder: Path) -> None:
@@ -176,30 +121,6 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def make_directory(option: str, path: str | Path) -> Path:
-    """Make a directory unless it exists.
-
-    Args:
-        option: The user's name for it, with which messages begin.
-        path: The directory.
-
-    Raises:
-        ValueError: It cannot be made, is a file, or cannot be written into.
-    """
-    path = Path(path)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path).close()
-    except OSError as error:
-        raise ValueError(
-            f"{option}: cannot write into {path} ({error.strerror}); name another directory with --{option}"
-        ) from None
-    return path
-
-
-# Locks
-
-
 @contextmanager
 def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterator[None]:
     """Lock a file or directory, so that no two commands write it.
@@ -217,7 +138,14 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f".{path.name}.lock"))
-    acquire(lock, path, option, timeout=-1 if wait else 0)
+    try:
+        lock.acquire(timeout=-1 if wait else 0)
+    except Timeout:
+        raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it") from None
+    except OSError as error:  # NFS without its lock daemon
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # for ENOSYS filelock has a substitute
+            raise
+        logger.warning(f"{option}: {path} cannot be locked; start no second command that writes there: {error}")
     try:
         yield
     finally:
@@ -225,196 +153,6 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
             Path(lock.lock_file).unlink(missing_ok=True)  # which a process that has just opened it notices
         finally:
             lock.release()
-
-
-def acquire(lock: BaseFileLock, path: Path, option: str, timeout: float = 0.0) -> None:
-    """Acquire the lock of a path, or warn where the file system has none, such as NFS without its lock daemon.
-
-    Raises:
-        ValueError: Another process still holds it after `timeout` seconds.
-    """
-    try:
-        lock.acquire(timeout=timeout)
-    except Timeout:
-        raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it") from None
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # for ENOSYS filelock has a substitute
-            raise
-        logger.warning(f"{option}: {path} cannot be locked; start no second command that writes there: {error}")
-
-
-# Digests and manifests
-
-_digests: dict[tuple[int, ...], str] = {}  # by device, inode, size and time of the last change
-
-
-def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal; a program reads a file that does not change only once."""
-    with open(path, "rb") as file:
-        stat = os.fstat(file.fileno())
-        key = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns)
-        digest = _digests.get(key) or hashlib.file_digest(file, "sha256").hexdigest()
-    # As in git: a file that changed within the last second may change again without getting another time.
-    if time.time_ns() - stat.st_ctime_ns > 1e9:
-        _digests[key] = digest
-    return digest
-
-
-def content_digest(content: Json) -> str:
-    """SHA-256 of a JSON value, whatever the order of its keys, in hexadecimal."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def matching_files_digest(directory: Path, patterns: Iterable[str]) -> str | None:
-    """Digest of the names and contents of matching files, wherever the directory lies; None if no file matches."""
-    files: dict[str, Json] = {path.name: file_digest(path) for pattern in patterns for path in directory.glob(pattern)}
-    return content_digest(files) if files else None
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The files of a complete directory, as `manifest.json` in it records them.
-
-    config.json is left out: align.py and score.py add to it what they learn of a model, and two files cannot change at
-    once.
-
-    Attributes:
-        files: Size in bytes and SHA-256 of each, by its path in the directory.
-        notes: Other entries, such as the step of a checkpoint.
-    """
-
-    files: dict[str, tuple[int, str]]
-    notes: dict[str, Json] = field(default_factory=dict)
-
-    @classmethod
-    def from_files(cls, directory: Path, patterns: Iterable[str] = ("**/*",), /, **notes: Json) -> "Manifest":
-        """Read the files of a directory, by default every one, also in directories below it."""
-        paths = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
-        return cls(
-            {
-                path.relative_to(directory).as_posix(): (path.stat().st_size, file_digest(path))
-                for path in sorted(paths)
-                if path.name not in (MANIFEST_NAME, _CONFIG)
-            },
-            notes,
-        )
-
-    @classmethod
-    def load(cls, directory: Path) -> "Manifest":
-        """Read the manifest of a directory.
-
-        Raises:
-            OSError: There is none, or it cannot be read.
-            ValueError: It is damaged.
-        """
-        notes = read_json(directory / MANIFEST_NAME, MANIFEST_NAME)
-        files: Any = notes.pop("files", None)
-        try:
-            return cls({name: (entry["size"], entry["sha256"]) for name, entry in files.items()}, notes)
-        except (AttributeError, KeyError, TypeError):
-            raise ValueError(f"{MANIFEST_NAME} is damaged: it lists no files with sizes and digests") from None
-
-    def save(self, directory: Path) -> None:
-        files = {name: {"size": size, "sha256": digest} for name, (size, digest) in self.files.items()}
-        atomic_write(directory / MANIFEST_NAME, json.dumps({**self.notes, "files": files}, indent=2) + "\n")
-
-
-def find_damage(directory: str | Path, *patterns: str) -> str | None:
-    """What is wrong with a directory that has a manifest; None if each file that matches a pattern is as written."""
-    directory = Path(directory)
-    try:
-        manifest = Manifest.load(directory)
-    except FileNotFoundError:
-        return f"{MANIFEST_NAME} is missing" if directory.is_dir() else "is missing"
-    except (ValueError, OSError) as error:
-        return str(error)
-    for name, (size, digest) in manifest.files.items():
-        path = directory / name
-        if not any(map(path.match, patterns or ("*",))):
-            continue
-        if not path.is_file():
-            return f"{path.name} is missing"
-        if path.stat().st_size != size:
-            return f"{path.name} has {path.stat().st_size} bytes instead of {size}"
-        if file_digest(path) != digest:
-            return f"{path.name} has changed since it was written"
-    return None
-
-
-# Inputs of a command
-
-
-def identify(name: str, known: Json = None, **place: Json) -> Json:
-    """Describe an input for a manifest: a file by its digest, anything else by its name.
-
-    Args:
-        name: A file, or something else, such as a dataset of the Hub.
-        known: A list of earlier descriptions, or None. The digest of a file with the same size and time is taken from
-            there; a file that was deleted since then is described as before.
-        place: What to note with the name of something else.
-    """
-    path = Path(name)
-    files = [each for each in known if isinstance(each, dict) and "file" in each] if isinstance(known, list) else []
-    if not path.is_file():
-        gone = (each for each in files if each["file"] == str(path.absolute()))
-        return next(gone, {"name": name, **place})
-    stat = path.stat()
-    entry: dict[str, Json] = {"file": str(path.absolute()), "size": stat.st_size, "modified": stat.st_mtime_ns}
-    unchanged = (each for each in files if entry.items() <= each.items())
-    return next(unchanged, None) or {**entry, "sha256": file_digest(path)}
-
-
-def identify_tokenizer(name: str, known: Json = None) -> Json:
-    """Describe a saved tokenizer for a manifest: its files by their common digest, one of the Hub by its name.
-
-    Args:
-        name: A directory, or a name on the Hub.
-        known: The earlier description, which stays if the directory was deleted since then.
-    """
-    directory = Path(name)
-    if (digest := matching_files_digest(directory, _TOKENIZER_FILES)) is not None:
-        return {"file": str(directory.absolute()), "sha256": digest}
-    was_here = isinstance(known, dict) and known.get("file") == str(directory.absolute())
-    return known if was_here else {"name": name}
-
-
-def manifest_digest(manifest: Mapping[str, Json]) -> str:
-    """Digest of a manifest, in which an input file counts by its content alone."""
-    return content_digest({name: _content(value) for name, value in manifest.items()})
-
-
-def require_same_manifest(before: Mapping[str, Json], now: Mapping[str, Json], what: str, advice: str) -> None:
-    """Compare what a directory records of its origin with what a command would put there, where both have an entry.
-
-    A file, an entry with "file" and "sha256", is compared by its digest and shown by its name.
-
-    Raises:
-        ValueError: An entry differs: "{what} width (1.0 then, 0.5 now); {advice}".
-    """
-    different = [
-        f"{name} ({_shown(before[name])} then, {_shown(value)} now)"
-        for name, value in now.items()
-        if name in before and _content(before[name]) != _content(value)
-    ]
-    if different:
-        raise ValueError(f"{what} {', '.join(different)}; {advice}")
-
-
-def _content(value: Json) -> Json:
-    if isinstance(value, list):
-        return [_content(each) for each in value]
-    return value["sha256"] if isinstance(value, dict) and "sha256" in value else value
-
-
-def _shown(value: Json) -> str:
-    if isinstance(value, list):
-        return " ".join(_shown(each) for each in value)
-    if isinstance(value, dict) and "name" in value:
-        return " ".join(str(value[key]) for key in ("name", "config") if value.get(key) is not None)
-    return str(value.get("file", value) if isinstance(value, dict) else value)
-
-
-# JSON
 
 
 def read_json(path: str | Path, place: str | None = None) -> dict[str, Json]:

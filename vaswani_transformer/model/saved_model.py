@@ -22,7 +22,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ..io.files import MANIFEST_NAME, MODEL_FILES, atomic_write, find_damage, locked, read_json
+from ..io.files import atomic_write, locked, read_json
+from ..io.manifests import MANIFEST_NAME, MODEL_FILES, find_damage
 from .configuration_vaswani import VaswaniConfig
 from .search_options_vaswani import LENGTH_FIELDS
 

@@ -17,17 +17,8 @@ import datasets
 from nltk import Tree
 
 from ..data.text_files import read_lines
-from ..io.files import (
-    Json,
-    Manifest,
-    atomic_directory,
-    find_damage,
-    identify,
-    locked,
-    make_directory,
-    manifest_digest,
-    require_same_manifest,
-)
+from ..io.files import Json, atomic_directory, locked
+from ..io.manifests import Manifest, find_damage, identify, manifest_digest, require_same_manifest
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .recombination import Recombiner
@@ -95,7 +86,6 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", name)
     directory = Path(directory)
     if not directory.exists():
-        make_directory("prepared", directory.parent)
         with locked(directory.parent / "treebanks", "prepared", wait=True):
             if not directory.exists():
                 _write(directory, options, origin or _origin(options, {}))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data.preparation_arguments import PreparationArguments
 from ..data.training_data import TrainingData
-from ..io.files import matching_files_digest
+from ..io.manifests import matching_files_digest
 from ..model.saved_model import SavedModel, open_model
 from ..model.tokenization_vaswani import encodes_targets
 from ..options.arguments import COUNT, POSITIVE, RecipeParser, option, refuse_unused
@@ -52,6 +52,7 @@ class FineTuningArguments(RecipeTrainingArguments):
         if self.lr_scheduler_type is None:
             is_constant = (self.warmup_steps, self.learning_rate_factor) == (4000, 1.0)
             self.lr_scheduler_type = "constant" if is_constant else "inverse_sqrt"
+        refuse_unused(self, {"cooccurrence_embeddings": "the model to start from has embeddings; leave it out"})
         super().__post_init__()
 
     def fit(self, d_model: int, data: TrainingData) -> None:

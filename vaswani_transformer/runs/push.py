@@ -5,7 +5,7 @@ from pathlib import Path
 
 from huggingface_hub import HfApi
 
-from ..io.files import MANIFEST_NAME, MODEL_FILES
+from ..io.manifests import MANIFEST_NAME, MODEL_FILES
 
 
 # What a run publishes of its directory. Other files may reveal the user's machine, or hold tokens.

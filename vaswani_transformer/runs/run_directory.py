@@ -5,27 +5,19 @@ OUTPUT_DIR/_run.json   everything that the weights depend on; a training resumes
 """
 
 import json
-import platform
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from pathlib import Path
 
-import numpy as np
-from accelerate import PartialState
-from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
-from ..data.training_data import TrainingData
-from ..io.files import Json, content_digest, locked, make_directory, manifest_digest, require_same_manifest
-from ..io.typed_json import Record
-from ..launch.processes import first_message, on_each_machine, on_main_process
+from ..io.files import Json, atomic_write, locked, read_json
+from ..io.manifests import require_same_manifest
+from ..launch.processes import on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import as_json, decisive_names, decisive_values
-from ..training.checkpoints import STAGING_NAME, list_checkpoints, newest_complete_checkpoint
-from .push import PUSHED
+from ..training.checkpoints import newest_complete_checkpoint
 from .records import ParentModel
 from .run_arguments import TRANSFORMERS_WEIGHTS, ModelArguments, RecipeTrainingArguments
 
@@ -33,22 +25,6 @@ from .run_arguments import TRANSFORMERS_WEIGHTS, ModelArguments, RecipeTrainingA
 logger = logging.get_logger(__name__)
 
 RECORD_NAME = "_run.json"  # names that begin with an underscore are not pushed to the Hub
-
-# Files and directories that a training writes at the top of its directory, except logs.
-_OUTPUTS = (*PUSHED, "checkpoint-*", "training_args.bin", STAGING_NAME)
-
-
-@dataclass(frozen=True)
-class TrainingRecord(Record):
-    """`_run.json`.
-
-    Attributes:
-        settings: What the weights depend on: the result of `training_settings`.
-        data: Digests of the vocabulary and the encoded pairs; empty until the corpora are loaded.
-    """
-
-    settings: dict[str, Json]
-    data: dict[str, Json] = field(default_factory=dict)
 
 
 def training_settings(
@@ -63,7 +39,7 @@ def training_settings(
     Args:
         data: Corpora, cleaning and vocabulary.
         config: The model's configuration.
-        args: Schedule, optimizer, seed and precision, which may be open until the corpora are loaded.
+        args: Schedule, optimizer, seed and precision, which is left out while it is "auto".
         inputs: The result of `identify_inputs`.
         parent: The saved model to start from.
     """
@@ -76,6 +52,8 @@ def training_settings(
     }
     if args.cooldown:  # with another length, the rate would jump
         settings |= {name: getattr(args, name) for name in ("max_steps", "num_train_epochs", "max_minutes")}
+    if args.precision == "auto":
+        del settings["precision"]
     return settings
 
 
@@ -85,44 +63,19 @@ def weight_options(args: RecipeTrainingArguments) -> dict[str, Json]:
     return {**decisive_values(args, "weights"), **transformers}
 
 
-def load_record(directory: Path) -> TrainingRecord | None:
-    """The record of the training in a directory; None if there is none.
+def load_record(directory: Path) -> dict[str, Json]:
+    """The settings of the training in a directory; empty if there is none.
 
     Raises:
         ValueError: The record is damaged.
     """
-    try:
-        return TrainingRecord.load(directory / RECORD_NAME)
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise ValueError(f"{error}; choose another output_dir") from error
-
-
-def _require_usable(directory: Path, resume: bool) -> None:
-    """Raise a ValueError if there is no training to resume, or if a new one would overwrite more than a record."""
-    is_run = load_record(directory) is not None
-    weights = _weights(directory)
-    if resume and not is_run:
-        lost = f", but {weights[0].name}: restore {RECORD_NAME}" if weights else "; leave out --resume"
-        raise ValueError(f"output_dir: {directory} holds no training to resume{lost}")
-    if not resume and is_run and weights:
-        raise ValueError(f"output_dir: {directory} already holds a run; choose another, or go on with --resume")
-    outputs = sorted(path.name for pattern in _OUTPUTS for path in directory.glob(pattern))
-    if not is_run and outputs:
-        raise ValueError(
-            f"output_dir: {directory} already holds {outputs[0]}, which is not from a training there, and would be "
-            f"overwritten; choose another directory"
-        )
-
-
-def _weights(directory: Path) -> list[Path]:
-    return [*list_checkpoints(directory).values(), *directory.glob("model*.safetensors")]
+    path = directory / RECORD_NAME
+    return read_json(path) if path.exists() else {}
 
 
 @contextmanager
 def open_run(
-    directory: Path, settings: dict[str, Json], resume: bool, each_machine: bool = False
+    directory: Path, settings: Mapping[str, Json], resume: bool, each_machine: bool = False
 ) -> Iterator[Path | None]:
     """Lock an output directory for a training that begins or resumes in it. Collective.
 
@@ -138,105 +91,70 @@ def open_run(
         The checkpoint to resume from; None to start from the beginning.
 
     Raises:
-        ValueError: Another training holds the directory, or a machine does not see it; there is no training to resume,
-            or it is another one or has only damaged checkpoints; or a new training would overwrite files.
+        ValueError: Another training holds the directory; there is no training to resume, or it is another one or has
+            only damaged checkpoints; a new training would overwrite files; or as from `record_settings`.
     """
-    on_writers = on_each_machine if each_machine else on_main_process
     with ExitStack() as exit_stack:
-        on_writers(lambda: exit_stack.enter_context(locked(directory)))
-        on_writers(lambda: _begin_or_compare(directory, settings, resume))
-        on_each_machine(lambda: make_directory("output_dir", directory))
-        _require_on_all_ranks(directory)
+
+        def claim() -> None:
+            exit_stack.enter_context(locked(directory))
+            directory.mkdir(parents=True, exist_ok=True)
+            if resume:
+                if not load_record(directory):
+                    raise ValueError(f"output_dir: {directory} holds no training to resume; leave out --resume")
+            elif results := _results(directory):
+                raise ValueError(
+                    f"output_dir: {directory} already holds {results[0]}; choose another directory, or go on with "
+                    f"--resume"
+                )
+            else:
+                (directory / RECORD_NAME).unlink(missing_ok=True)  # of a training without a checkpoint
+
+        (on_each_machine if each_machine else on_main_process)(claim)
+        record_settings(directory, settings, each_machine)
         checkpoint = newest_complete_checkpoint(directory) if resume else None
         if resume and checkpoint is None:
-            if damaged := _weights(directory):
+            if results := _results(directory):
                 raise ValueError(
                     f"output_dir: {directory} holds no complete checkpoint to resume from; to start from the "
-                    f"beginning, delete {damaged[0]}{' and all others' if damaged[1:] else ''}"
+                    f"beginning, delete {', '.join(results)}"
                 )
             logger.warning(f"{directory}: the training has no complete checkpoint yet, and starts from the beginning")
         yield checkpoint
 
 
-def _begin_or_compare(directory: Path, settings: dict[str, Json], resume: bool) -> None:
-    """Record the training, or compare it with the record, under the lock."""
-    _require_usable(directory, resume)
-    if not resume:
-        make_directory("output_dir", directory)
-        TrainingRecord(settings).save(directory / RECORD_NAME)
-        return
-    before = load_record(directory).settings
-    if before["precision"] == "auto":  # the training ended before it was chosen
-        before["precision"] = settings["precision"]
-    _compare(directory, before, settings)
+def _results(directory: Path) -> list[str]:
+    """Names of the files that a training would overwrite."""
+    patterns = ("checkpoint-*", "model*.safetensors", "README.md")
+    return sorted(path.name for pattern in patterns for path in directory.glob(pattern))
 
 
-def _require_on_all_ranks(directory: Path) -> None:
-    """Raise a ValueError on all ranks if one does not see the record. Collective."""
-    if (blind := first_message(None if (directory / RECORD_NAME).exists() else _rank())) is not None:
-        raise ValueError(
-            f"output_dir: {blind} does not see {directory} of rank 0; give one that all machines share, or "
-            f"--save_on_each_node"
-        )
-
-
-def _rank() -> str:
-    return f"rank {PartialState().process_index} on {platform.node()}"
-
-
-def record_data(directory: Path, data: TrainingData, args: RecipeTrainingArguments) -> None:
-    """Record vocabulary, encoded pairs and precision, or compare the data with those recorded. Collective.
+def record_settings(directory: Path, settings: Mapping[str, Json], each_machine: bool = False) -> None:
+    """Add what weights depend on to the record, or compare it with what is there already. Collective.
 
     Raises:
-        ValueError: The training was begun with another vocabulary or other sentence pairs, or another machine has
-            others.
+        ValueError: A setting differs from the record, on this or another machine, or a machine does not see the record.
     """
-    now = describe_data(data)
-    require_same_on_all_ranks(now)
+    shared = on_main_process(lambda: {**settings})
+
+    def extend() -> None:
+        record = load_record(directory)
+        _compare(directory, record, shared)
+        atomic_write(directory / RECORD_NAME, json.dumps({**record, **shared}, indent=2, ensure_ascii=False) + "\n")
 
     def compare() -> None:
-        record = load_record(directory)
-        _compare(directory, record.data, now)
-        settings: dict[str, Json] = {**record.settings, "precision": args.precision}
-        replace(record, data=now, settings=settings).save(directory / RECORD_NAME)
+        if not (record := load_record(directory)):
+            raise ValueError(
+                f"output_dir: there is no {directory} of rank 0; give one that all machines share, or "
+                f"--save_on_each_node"
+            )
+        _compare(directory, record, settings)
 
-    (on_each_machine if args.save_on_each_node else on_main_process)(compare)
-
-
-def describe_data(data: TrainingData) -> dict[str, Json]:
-    """Digests of the vocabulary, and of the lengths of the encoded training pairs."""
-    lengths = sha256()
-    for column in ("source_length", "target_length"):
-        lengths.update(np.asarray(data.train.with_format("numpy")[column][:], dtype=np.int64).tobytes())
-    return {
-        "vocabulary": _vocabulary_digest(data.tokenizer),
-        "training pairs": len(data.train),
-        "lengths of the training pairs": lengths.hexdigest()[:16],
-    }
-
-
-def _vocabulary_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    content = {"vocabulary": tokenizer.get_vocab()}
-    if tokenizer.is_fast:
-        content = json.loads(tokenizer.backend_tokenizer.to_str())
-        for state in ("padding", "truncation"):  # set by the batch that was tokenized last
-            content.pop(state, None)
-    return content_digest(content)[:16]
+    (on_each_machine if each_machine else on_main_process)(extend)
+    on_each_machine(compare)
 
 
 def _compare(directory: Path, before: Mapping[str, Json], now: Mapping[str, Json]) -> None:
     what = f"output_dir: {directory} holds another training; it differs in"
-    require_same_manifest(before, now, what, "repeat its options to continue it, or choose another directory")
-
-
-def require_same_on_all_ranks(mine: Mapping[str, Json]) -> None:
-    """Raise a ValueError on all ranks if a rank's description of what a training depends on differs. Collective."""
-    first = on_main_process(lambda: mine)
-    different = [
-        name
-        for name in {**first, **mine}
-        if manifest_digest({name: first.get(name)}) != manifest_digest({name: mine.get(name)})
-    ]
-    message = first_message(f"{different[0]}: {_rank()} has another than rank 0" if different else None)
-    if message is not None:
-        raise ValueError(f"{message}; give all machines the same options, corpora and package versions")
+    advice = "repeat its options and corpora, on all machines, to continue it, or choose another directory"
+    require_same_manifest(before, now, what, advice)

@@ -4,7 +4,6 @@ import math
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +12,17 @@ from datasets import concatenate_datasets
 from transformers import (
     AutoModelForSeq2SeqLM,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
     ProgressCallback,
     TrainerState,
     set_seed,
 )
-from transformers.integrations import INTEGRATION_TO_CALLBACK, get_available_reporting_integrations
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import PreparedDirectory
 from ..data.training_data import TrainingData
 from ..io.files import Json
+from ..io.manifests import content_digest
 from ..io.typed_json import from_json
 from ..launch.faults import ExitReporter, exit_on_fault
 from ..launch.memory import keep_freed_memory
@@ -38,7 +36,7 @@ from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.elastic import cpu_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.progress import TrainingProgress
-from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate, warn_short_training
+from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate
 from ..training.trainer import VaswaniTrainer
 from .costs import TrainingCost, sustained_rate, training_cost
 from .plots import plot_learning_curve
@@ -49,17 +47,12 @@ from .run_arguments import DataArguments, RecipeTrainingArguments
 from .run_directory import (
     load_record,
     open_run,
-    record_data,
-    require_same_on_all_ranks,
+    record_settings,
     training_settings,
     weight_options,
 )
 from .summary import show_plan, steps_per_epoch
 from .validation_bleu import ValidationBleu, choose_length_penalty
-
-
-# Trackers that transformers does not list as available even if they are installed.
-_UNLISTED_TRACKERS = ("azure_ml", "flyte")
 
 
 @contextmanager
@@ -127,15 +120,16 @@ class TrainingRun:
                 written; also as from `load_corpora`.
         """
         args, directory = self.args, self.directory
-        _check_options(args, data, parent)
+        if not data.validation and (args.eval_strategy != "no" or len(args.length_penalties or ()) > 1):
+            raise ValueError(
+                "validation: evaluations and the choice among length_penalties need a validation corpus; give one, or "
+                "--eval_strategy no and a single length penalty"
+            )
         self.averaging.check(args)
-        main_inputs = on_main_process(lambda: self._identify_inputs(data))
-        inputs = on_each_machine(lambda: identify_inputs(data, main_inputs))
         if args.resume and args.precision == "auto":  # a resumed training keeps the choice
-            record = on_main_process(lambda: load_record(directory))
-            args.set_precision("auto" if record is None else str(record.settings["precision"]))
+            args.set_precision(on_main_process(lambda: str(load_record(directory).get("precision", "auto"))))
+        inputs = on_each_machine(lambda: self._identify_inputs(data))
         settings = training_settings(data, config, args, inputs, parent)
-        require_same_on_all_ranks({**settings, **inputs})
         opened = open_run(directory, settings, args.resume, args.save_on_each_node)
         self.checkpoint = self.exit_stack.enter_context(opened)
         name = args.hub_model_id or directory.resolve().name
@@ -147,9 +141,8 @@ class TrainingRun:
 
     def _identify_inputs(self, data: DataArguments) -> dict[str, Json]:
         """Identify corpora and tokenizer. Unchanged files of an earlier record are not read."""
-        record = load_record(self.directory)
         prepared = {} if data.prepared is None else PreparedDirectory(Path(data.prepared)).inputs()
-        return identify_inputs(data, {**(record.settings if record else {}), **prepared})
+        return identify_inputs(data, {**load_record(self.directory), **prepared})
 
     def make_trainer(
         self, config: VaswaniConfig, data: TrainingData, model: PreTrainedModel | None = None
@@ -163,31 +156,48 @@ class TrainingRun:
 
         Raises:
             AlreadyTrainedError: It has all requested steps, and its results are complete.
-            ValueError: The training was begun with other data, or is beyond `max_steps`; a sentence is too long for the
-                model or the token budget; or a batch has fewer sentences than parts.
+            ValueError: The training was begun with other data; a sentence is too long for the token budget; or a batch
+                has fewer sentences than parts.
         """
-        args, tokenizer = self.args, data.tokenizer
+        args = self.args
         if args.use_cpu:
             keep_freed_memory()
-        if model is None:
-            _fit_to_vocabulary(config, tokenizer)
-        require_positions(config, data)
-        if args.precision == "auto":
-            args.set_precision(on_main_process(lambda: _fastest_precision(config, args)))
-        record_data(self.directory, data, args)
         config.language_tags = data.language_tags
         if model is None or config.longest_source is not None:  # what a converted parent was trained on is unknown
             config.longest_source = max(config.longest_source or 1, max(data.train["source_length"][:]))
-        set_seed(args.seed)
         if model is None:
-            model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
-            if args.cooccurrence_embeddings and self.checkpoint is None:
-                _set_cooccurrence_embeddings(model, data, args)
+            model = self._new_model(config, data)
+        if args.precision == "auto":
+            args.set_precision(on_main_process(lambda: _fastest_precision(config, args)))
+        encoded: dict[str, Json] = {
+            "precision": args.precision,
+            "vocabulary": content_digest(data.tokenizer.get_vocab()),
+            "training pairs": len(data.train),
+        }
+        record_settings(self.directory, encoded, args.save_on_each_node)
         trainer = self._trainer(model, data)
-        self._keep_trackers_open(trainer)
         trainer.get_train_dataloader()  # plans the batches
-        self._compare_steps(trainer)
+        self._require_steps_left(trainer)
         return trainer
+
+    def _new_model(self, config: VaswaniConfig, data: TrainingData) -> PreTrainedModel:
+        """A model with random weights, and the tokenizer's size and special tokens."""
+        args, tokenizer = self.args, data.tokenizer
+        if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:
+            raise ValueError("tokenizer: it has no token for padding or EOS; choose another")
+        config.vocab_size = len(tokenizer)
+        config.pad_token_id = config.decoder_start_token_id = tokenizer.pad_token_id
+        config.eos_token_id = tokenizer.eos_token_id
+        set_seed(args.seed)
+        model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
+        if args.cooccurrence_embeddings and self.checkpoint is None:
+            began = time.monotonic()
+            with cpu_threads(args.elastic_threads):
+                directions = cooccurrence_embeddings(data.train, config.vocab_size, config.d_model, args.seed)
+            set_embeddings(model, directions)
+            if PartialState().is_main_process:
+                print(f"embeddings from co-occurrence: {time.monotonic() - began:.1f} s", flush=True)
+        return model
 
     def _trainer(self, model: PreTrainedModel, data: TrainingData) -> VaswaniTrainer:
         args, config = self.args, model.config
@@ -223,47 +233,30 @@ class TrainingRun:
         if args.early_stopping_patience is not None:
             yield EarlyStopping(args.early_stopping_patience)
 
-    def _keep_trackers_open(self, trainer: VaswaniTrainer) -> None:
-        """Let trackers end with the run instead of the training, so that they take the scores."""
-
-        def end_with_run(end: Callable, *event: object, **kwargs: object) -> None:
-            self.exit_stack.callback(end, *event, **kwargs)
-
-        for tracker in trainer.callback_handler.callbacks:
-            if isinstance(tracker, tuple(INTEGRATION_TO_CALLBACK.values())):
-                tracker.on_train_end = partial(end_with_run, tracker.on_train_end)  # type: ignore[attr-defined]
-
-    def _compare_steps(self, trainer: VaswaniTrainer) -> None:
-        """Raise an error if there is nothing left to train and to score, and warn if the warm-up does not end."""
-        args, steps = self.args, _total_steps(trainer)
-        if args.lr_scheduler_type == "constant_with_warmup" and steps < args.warmup_steps and args.process_index == 0:
-            warn_short_training(steps, args.warmup_steps)
+    def _require_steps_left(self, trainer: VaswaniTrainer) -> None:
+        """Raise an AlreadyTrainedError if there is nothing left to train and to score."""
         if self.checkpoint is None:
             return
-        state = TrainerState.load_from_json(str(self.checkpoint / TRAINER_STATE_NAME))
-        if 0 < args.max_steps < state.global_step:
-            raise ValueError(
-                f"max_steps: {self.directory} has {state.global_step} steps already; give at least as many"
-            )
+        args, state = self.args, TrainerState.load_from_json(str(self.checkpoint / TRAINER_STATE_NAME))
+        steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch(trainer))
         is_time_over = args.max_minutes is not None and TimeLimit(args.max_minutes).is_over(state)
         if state.global_step < steps and not is_time_over:
             return
         results: TrainingResults | None = on_main_process(lambda: TrainingResults.from_directory(self.directory))
-        if results is not None and results.training.steps >= state.global_step:
-            longer = "to continue it, raise max_steps, num_train_epochs or max_minutes"
-            if args.cooldown:
-                longer = "its learning rate has fallen to zero; to train longer, choose another directory"
+        is_scored = results is not None and results.training.steps >= state.global_step
+        if is_scored or state.global_step > steps:
             raise AlreadyTrainedError(
-                f"output_dir: the training in {self.directory} has ended, after {state.global_step} steps; {longer}"
+                f"output_dir: the training in {self.directory} has ended, after {state.global_step} steps; to continue "
+                f"it, raise max_steps, num_train_epochs or max_minutes"
             )
 
     def train(self, trainer: VaswaniTrainer, arguments: DataArguments, data: TrainingData) -> TrainingResults:
         """Train, and save the model with the averaged weights; returns the results without scores. Collective."""
         args, search = self.args, trainer.model.generation_config
         provenance = describe_run(args.hub_model_id)
+        if args.length_penalties:
+            search.length_penalty = args.length_penalties[0]
         search.validate(strict=True)  # as saving does
-        if args.length_penalties and (search.num_beams or 1) == 1:
-            raise ValueError("length_penalties: the model to start from searches greedily; leave them out")
         if trainer.is_world_process_zero():
             show_plan(trainer, data)
         trainer.train(resume_from_checkpoint=self.checkpoint)
@@ -281,10 +274,7 @@ class TrainingRun:
         )
         trainer.model.config.use_cache = True  # the trainer has disabled it, but the saved model needs it
         if args.length_penalties:
-            bleu = None
-            if len(args.length_penalties) > 1:
-                bleu = ValidationBleu.on_sample(data, trainer.model.config, len(data.text["validation"]))
-            search.length_penalty = choose_length_penalty(trainer.model, args.length_penalties, bleu)
+            search.length_penalty = choose_length_penalty(trainer.model, args.length_penalties, data)
         trainer.save_model(_internal_call=True)  # a public call would push it before it is scored
         PartialState().wait_for_everyone()
         return TrainingResults(
@@ -325,42 +315,6 @@ class TrainingRun:
         trainer.log(record.metrics)
 
 
-def _check_options(args: RecipeTrainingArguments, data: DataArguments, parent: ParentModel | None) -> None:
-    """Raise a ValueError if options contradict each other."""
-    if not data.validation and (args.eval_strategy != "no" or len(args.length_penalties or ()) > 1):
-        raise ValueError(
-            "validation: evaluations and the choice among length_penalties need a validation corpus; give one, or "
-            "--eval_strategy no and a single length penalty"
-        )
-    if args.cooccurrence_embeddings and parent is not None:
-        raise ValueError("cooccurrence_embeddings: the model to start from has embeddings; leave it out")
-    if missing := {*args.report_to}.difference(get_available_reporting_integrations(), _UNLISTED_TRACKERS):
-        known = ", ".join(sorted(INTEGRATION_TO_CALLBACK))
-        raise ValueError(f"report_to: {missing.pop()} is not installed, or no tracker; choose from {known}, or none")
-
-
-def _fit_to_vocabulary(config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Give the configuration of a new model the tokenizer's size and special tokens."""
-    if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:
-        raise ValueError("tokenizer: it has no token for padding or EOS; choose another")
-    config.vocab_size = len(tokenizer)
-    config.pad_token_id = config.decoder_start_token_id = tokenizer.pad_token_id
-    config.eos_token_id = tokenizer.eos_token_id
-
-
-def require_positions(config: VaswaniConfig, data: TrainingData) -> None:
-    """Raise a ValueError if a sentence is longer than a learned position table."""
-    if config.max_positions is None:
-        return
-    for split, encoded in {"train": data.train, **data.encoded}.items():
-        longest = max(max(encoded[column][:]) for column in ("source_length", "target_length"))
-        if longest > config.max_positions:
-            raise ValueError(
-                f"position_encoding: {split} has a sentence of {longest} tokens, but the learned table has "
-                f"{config.max_positions} positions; set max_length, or shorten it"
-            )
-
-
 def _fastest_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> str:
     """The precision that trains a model fastest on this machine, measured; it is printed with the relative speeds."""
     parts = args.virtual_ranks or args.world_size * args.gradient_accumulation_steps
@@ -370,21 +324,6 @@ def _fastest_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> 
     measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())
     print(f"precision {fastest}; measured speed of a layer on each side: {measured}", flush=True)
     return fastest
-
-
-def _set_cooccurrence_embeddings(model: PreTrainedModel, data: TrainingData, args: RecipeTrainingArguments) -> None:
-    began = time.monotonic()
-    config = model.config
-    with cpu_threads(args.elastic_threads):
-        directions = cooccurrence_embeddings(data.train, config.vocab_size, config.d_model, args.seed)
-    set_embeddings(model, directions)
-    if PartialState().is_main_process:
-        print(f"embeddings from co-occurrence: {time.monotonic() - began:.1f} s", flush=True)
-
-
-def _total_steps(trainer: VaswaniTrainer) -> int:
-    args = trainer.args
-    return args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch(trainer))
 
 
 def _measure_cost(trainer: VaswaniTrainer) -> TrainingCost:

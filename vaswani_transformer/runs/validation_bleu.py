@@ -57,19 +57,20 @@ class ValidationBleu:
         return translate_corpus(model, self.tokenizer, self.sources, show_progress=False, **search)
 
 
-def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], bleu: ValidationBleu | None) -> float:
-    """The first alpha (6.1), unless another has a better BLEU, by more than noise. Collective.
+def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], data: TrainingData) -> float:
+    """The first alpha (6.1), unless another has a better BLEU on the validation set, by more than noise. Collective.
 
-    That is p < 0.05 on the validation set, times the number of the others (Bonferroni).
+    That is p < 0.05, times the number of the others (Bonferroni).
 
     Args:
         model: The trained model.
-        penalties: Values of alpha.
-        bleu: What measures them; it may be None if there is a single one.
+        penalties: Values of alpha; of a single one, nothing is measured.
+        data: Has the validation set.
     """
     first = penalties[0]
-    if bleu is None or len(penalties) == 1:
+    if len(penalties) == 1:
         return first
+    bleu = ValidationBleu.on_sample(data, model.config, len(data.text["validation"]))
     language = model.config.target_language
     outputs = {alpha: replace(bleu, length_penalty=alpha).translate(model) for alpha in penalties}
     scores = {alpha: sacrebleu_score(lines, bleu.references, language).score for alpha, lines in outputs.items()}

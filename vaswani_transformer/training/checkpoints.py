@@ -19,7 +19,8 @@ from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
-from ..io.files import MANIFEST_NAME, Manifest, atomic_remove, find_damage, publish, read_json
+from ..io.files import atomic_remove, publish, read_json
+from ..io.manifests import MANIFEST_NAME, Manifest, find_damage
 from ..launch.processes import first_message, on_main_process
 
 

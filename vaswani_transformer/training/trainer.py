@@ -25,7 +25,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, Sa
 from ..data.batching import TokenBudgetBatchSampler
 from ..data.bpe_dropout import BpeDropout, EpochBatches, ResampledPairs
 from ..data.mixing import MixedCorpus
-from ..io.files import MODEL_FILES, Manifest, file_errors_as_os_error, publish
+from ..io.files import file_errors_as_os_error, publish
+from ..io.manifests import MODEL_FILES, Manifest
 from ..launch.processes import all_ranks_or_none
 from ..launch.signals import ignore_signals
 from .arguments import VaswaniTrainingArguments
