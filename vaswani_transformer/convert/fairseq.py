@@ -51,7 +51,7 @@ class FairseqCheckpoint:
 
 
 def read_checkpoint(path: str | Path) -> FairseqCheckpoint:
-    """Read a checkpoint of fairseq 0.9 or later, such as `checkpoint_best.pt`, without running code from it.
+    """Read a checkpoint of fairseq since 2019, such as `checkpoint_best.pt`, without running code from it.
 
     Its options are an `argparse.Namespace` or, since fairseq 0.10, nested dictionaries.
 

@@ -3,8 +3,7 @@
 import copy
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,7 +169,8 @@ def _export_graphs(model: VaswaniForConditionalGeneration, directory: Path, posi
         length, axis = (past, _TARGET) if "decoder" in name else (cached, _SOURCE)
         cache.append(torch.zeros(batch, config.num_heads, length, config.d_k))
         cache_axes.append({0: "batch_size", 2: f"past_{axis}"})
-    with _quiet():
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it remarks on torchvision
+    with warnings.catch_warnings(action="ignore"):  # of axes that share a name
         _export(
             Encoder(model),
             directory / ENCODER,
@@ -207,20 +207,6 @@ def _export(
         external_data=False,
         verbose=False,
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the exporter's remarks about torchvision and about axes that share a name."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
 
 
 class OnnxEncoder(nn.Module):

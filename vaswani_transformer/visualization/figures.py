@@ -1,4 +1,4 @@
-"""Pictures: attention as in the paper's Figures 3 to 5, its entropy, positions (3.5), the learning rate (5.3)."""
+"""Pictures: attention as in the paper's Figures 3 to 5, its entropy, positions (3.5)."""
 
 import io
 import warnings
@@ -265,20 +265,4 @@ def positions_view(d_model: int = 512, length: int = 100) -> Picture:
     axes.set_ylabel("position")
     axes.set_title(f"Positional encoding, d_model = {d_model}")
     figure.colorbar(image, ax=axes)
-    return Picture(figure)
-
-
-def learning_rate_view(d_model: int = 512, warmup_steps: int = 4000, steps: int = 100_000) -> Picture:
-    """Draw the learning rate of section 5.3: `d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`."""
-    drawn = np.unique(np.append(np.linspace(1, steps, 1000).round(), min(warmup_steps, steps)))
-    rates = d_model**-0.5 * np.minimum(drawn**-0.5, drawn * warmup_steps**-1.5)
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(drawn, rates, color="tab:green")
-    axes.set_xlabel("step")
-    axes.set_ylabel("learning rate")
-    axes.set_title(f"Learning rate, d_model = {d_model}, warmup_steps = {warmup_steps:,}; at most {rates.max():.2e}")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
     return Picture(figure)
