@@ -24,7 +24,6 @@ from pathlib import Path
 import numpy as np
 from frame import BenchmarkArguments, run_benchmark
 
-from vaswani_transformer.convert.ibm_model_1 import Links, fit_model_1
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.decoding.alignment import Aligner
 from vaswani_transformer.evaluation.confidence import ConfidenceReport
@@ -38,6 +37,7 @@ from vaswani_transformer.runs.records import Provenance, ScoreRecord
 
 
 TENSION, TO_NOTHING = 4.0, 0.08  # constants of Dyer et al.
+ITERATIONS = 5
 PUNCTUATION = string.punctuation + "„“”‚‘’«»…–"
 
 Pairs = set[tuple[int, int]]  # places of a source word and a target word, for each link of a sentence pair
@@ -114,8 +114,13 @@ def statistical_links(sources: Sequence[str], targets: Sequence[str]) -> list[Pa
     priors = [diagonal_prior(code.shape[1] - 1, len(code)) for code in codes]
     places = np.repeat(np.arange(size), [code.shape[1] for code in codes for _ in code])
     pairs, numbers = np.unique(np.concatenate([code.ravel() for code in codes]), return_inverse=True)
-    links = Links(numbers.ravel(), places, np.concatenate([prior.ravel() for prior in priors]))
-    weights = links.weights(fit_model_1([links], pairs // size))
+    numbers, prior = numbers.ravel(), np.concatenate([prior.ravel() for prior in priors])
+    weights = prior
+    for _ in range(ITERATIONS):  # of expectation maximisation
+        shares = weights / np.bincount(places, weights)[places]
+        counts = np.bincount(numbers, shares, len(pairs))
+        probabilities = counts / np.bincount(pairs // size, counts)[pairs // size]
+        weights = prior * probabilities[numbers]
     ends = np.cumsum([code.size for code in codes])
     best = [part.reshape(code.shape).argmax(1) for part, code in zip(np.split(weights, ends[:-1]), codes, strict=True)]
     return [{(int(source) - 1, target) for target, source in enumerate(each) if source} for each in best]
