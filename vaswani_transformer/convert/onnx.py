@@ -11,22 +11,15 @@ import onnxruntime
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import AutoTokenizer, GenerationConfig, MarianConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, MarianConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPositionalEncoding
 from ..model.step_decoder_vaswani import CACHE, named_cache
-from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import best_hypotheses
-from .marian import (
-    POSITIONS,
-    marian_config,
-    require_marian_heads,
-    transformers_rule,
-    transformers_search,
-)
+from .marian import POSITIONS, marian_config, require_marian_heads, transformers_rule, transformers_search
 from .output import export_directory
 from .stock_tokenizer import save_stock_tokenizer
 
@@ -119,7 +112,7 @@ class Decoder(nn.Module):
             input_ids: `[batch, target]`
             encoder_attention_mask: `[batch, source]`
             encoder_hidden_states: `[batch, source, d_model]`
-            past_key_values: Of each layer: keys and values `[batch, heads, past, d_k]` of self-attention, and
+            past_key_values: For each layer, keys and values `[batch, heads, past, d_k]` of self-attention, and
                 `[batch, heads, source or 0, d_k]` of encoder-decoder attention.
 
         Returns:
@@ -282,13 +275,11 @@ class OnnxTranslator:
         directory: The exported directory.
 
     Attributes:
-        rule: Settings with which `generate` of our model searches by the same rules.
+        rule: Keywords with which `generate` of our model searches by the same rules.
     """
 
     def __init__(self, directory: str | Path) -> None:
         self.model = OnnxModel(directory)
-        kind = VaswaniTokenizer if (Path(directory) / "tokenizer.json").is_file() else AutoTokenizer  # of OPUS-MT
-        self.tokenizer = kind.from_pretrained(directory, trust_remote_code=False)
         self.rule = transformers_rule(self.model.generation_config)
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -23,7 +23,7 @@ from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import COUNT, Interval, option
 from .recombination import Recombiner
-from .trees import normalized_trees, sequence_of_tree, tree_in_one_line
+from .trees import normalized_trees, tree_in_one_line, tree_to_sequence
 
 
 _SPLITS = ("train", "validation", "test")
@@ -137,7 +137,7 @@ def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -
     counts = Counter[str]()
     with open(path, "w", encoding="utf-8") as corpus:
         for tree in trees:
-            counts.update(sequence_of_tree(tree, options.keeps_tags))
+            counts.update(tree_to_sequence(tree, options.keeps_tags))
             corpus.write(_row(tree, options))
     try:
         return ParseLabels.from_counts(counts)
@@ -147,7 +147,7 @@ def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -
 
 def _row(tree: Tree, options: TreebankOptions) -> str:
     """A line of a corpus."""
-    words, sequence = " ".join(tree.leaves()), " ".join(sequence_of_tree(tree, options.keeps_tags))
+    words, sequence = " ".join(tree.leaves()), " ".join(tree_to_sequence(tree, options.keeps_tags))
     row: dict[str, Json] = {"translation": {options.source_language: words, PARSE: sequence}}
     if not options.keeps_tags:
         row["tree"] = tree_in_one_line(tree)
