@@ -60,6 +60,11 @@ class RowCost:
         """Operations by Table 2: time x devices x rate."""
         return self.seconds * self.devices * self.rate
 
+    @property
+    def utilisation(self) -> float:
+        """Share of these operations that were counted."""
+        return self.counted / self.by_the_papers_accounting
+
 
 def paper_cost(name: str, config: PreTrainedConfig) -> RowCost:
     """The cost of the paper's "base" or "big" training; the count assumes full batches."""

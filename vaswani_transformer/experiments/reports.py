@@ -58,10 +58,9 @@ def cost_table(sweep: SweepRecord) -> Table:
     costs |= {f"paper: {name}": paper_cost(name, VaswaniConfig.from_variant(name)) for name in PAPER_TRAININGS}
     lines = [["row", "minutes", "devices", "FLOPs/s of one", "time x devices x rate", "counted", "utilisation"]]
     for name, cost in costs.items():
-        accounted = cost.by_the_papers_accounting
-        operations = [f"{each:.1e}".replace("e+", "e") for each in (cost.rate, accounted, cost.counted)]
-        minutes, utilisation = f"{cost.seconds / 60:,.1f}", f"{cost.counted / accounted:.1%}"
-        lines.append([name, minutes, str(cost.devices), *operations, utilisation])
+        operations = (cost.rate, cost.by_the_papers_accounting, cost.counted)
+        numbers = [f"{each:.1e}".replace("e+", "e") for each in operations]
+        lines.append([name, f"{cost.seconds / 60:,.1f}", str(cost.devices), *numbers, f"{cost.utilisation:.1%}"])
     return lines
 
 
