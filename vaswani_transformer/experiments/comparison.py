@@ -138,6 +138,8 @@ def summarize_sweep(runs: Mapping[str, Mapping[int, RunRecord]], run: Provenance
 def _summarize_row(by_seed: Mapping[int, RunRecord]) -> Row:
     seeds = sorted(by_seed)
     records = [by_seed[seed] for seed in seeds]
+    seconds, devices = fmean(record.training.seconds for record in records), records[0].training.processes
+    accounted = fmean(record.training.cost.by_the_papers_accounting for record in records)
     return Row(
         settings={name: value for name, value in vars(records[0].model).items() if name not in _FIXED},
         parameters=records[0].model.parameters,
@@ -147,9 +149,9 @@ def _summarize_row(by_seed: Mapping[int, RunRecord]) -> Row:
         bleu=SweepScore.from_values([record.validation.bleu.score for record in records]),
         length=fmean(record.validation.bleu.relative_length for record in records),
         cost=RowCost(
-            seconds=fmean(record.training.seconds for record in records),
-            devices=records[0].training.processes,
-            rate=fmean(record.training.cost.rate for record in records),
+            seconds=seconds,
+            devices=devices,
+            rate=accounted / (seconds * devices),
             counted=fmean(record.training.cost.counted for record in records),
         ),
     )
