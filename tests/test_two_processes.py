@@ -1,6 +1,5 @@
 """Recipes that decode write on two processes what they write on one."""
 
-import json
 import shutil
 from unittest.mock import patch
 
@@ -14,8 +13,8 @@ from vaswani_transformer.runs.records import ScoreRecord
 
 
 RECIPES = {
-    "align.py": "--model forward --reverse_model backward --corpus pairs.en pairs.de --output {}.align",
-    "filter.py": "--model forward --corpus pairs.en pairs.de --remove 0.34 --tokens_per_batch 30 --output {}.filtered",
+    "align.py": "--model forward --reverse_model backward --corpus text.en text.de --output {}.align",
+    "filter.py": "--model forward --corpus text.en text.de --remove 0.34 --tokens_per_batch 30 --output {}.filtered",
     "parse.py": "--model parser --gold gold.mrg --constrained --output {}.mrg",
     "score.py": "--model forward --source text.en --reference text.de --num_beams 1 --output_dir {}.scores",
 }
@@ -37,10 +36,7 @@ def test_two_processes_write_what_one_does(lively_model, tmp_path, monkeypatch):
         shutil.copytree(lively_model, name)
     make_parser(tmp_path / "parser")
     (tmp_path / "gold.mrg").write_text(GOLD, encoding="utf-8")
-    pairs = phrasebook("test")[:9]
-    write_pairs(pairs, tmp_path / "text.en", tmp_path / "text.de")
-    rows = [json.dumps({"en": english, "de": german}) + "\n" for english, german in pairs]
-    (tmp_path / "pairs.jsonl").write_text("".join(rows), encoding="utf-8")
+    write_pairs(phrasebook("test")[:9], tmp_path / "text.en", tmp_path / "text.de")
     run_recipes("one")
     ranks = run_ranks([__file__], 2)
     assert [rank.returncode for rank in ranks] == [0, 0], "".join(rank.stderr[-3000:] for rank in ranks)
