@@ -35,7 +35,6 @@ from vaswani_transformer import (
     average_checkpoints,
 )
 from vaswani_transformer.data.mixing import MixedCorpus
-from vaswani_transformer.training.arguments import VaswaniTrainingArguments
 from vaswani_transformer.training.callbacks import TimeLimit
 from vaswani_transformer.training.loss import LabelSmoothedLoss
 from vaswani_transformer.training.trainer import VaswaniTrainer
@@ -424,17 +423,6 @@ def test_evaluating_leaves_the_weights_as_they_would_be(tmp_path, tokenizer):
     evaluated = make_trainer(make_model(dropout=0.1), tokenizer, tmp_path, eval_strategy="steps", eval_steps=1)
     evaluated.train()
     assert_equal_weights(evaluated.model.state_dict(), whole.model.state_dict())
-
-
-# Defaults.
-
-
-def test_arguments_default_to_the_papers_optimizer(tmp_path):
-    args = VaswaniTrainingArguments(str(tmp_path), use_cpu=True)
-    assert (args.adam_beta1, args.adam_beta2, args.adam_epsilon) == (0.9, 0.98, 1e-9)
-    assert (args.max_grad_norm, args.weight_decay) == (0.0, 0.0)
-    assert (args.source_tokens, args.target_tokens) == (25000, 25000)
-    assert args.accelerator_config.non_blocking  # batches do not wait for the device
 
 
 # Operations.
