@@ -82,7 +82,7 @@ def test_every_sentence_is_in_one_batch_and_sorted_ones_are_of_similar_length(is
         batches.append([len(source) for source in batch])
         return [[len(source)] for source in batch]
 
-    outputs = recipe_module("benchmarks/decode.py").in_batches(search, 3, is_sorted)(sources)
+    outputs = recipe_module("benchmarks/decode.py").in_batches(search, sources, 3, is_sorted)
     assert batches == lengths
     assert outputs == [[len(source)] for source in sources]
 
@@ -92,7 +92,7 @@ def test_the_table_of_decode_has_each_system_at_its_fastest_batch_size():
     peer = "CTranslate2 float32"
     speeds = [("a", 16, 5.0), ("a", 32, 4.0), (peer, 16, 1.0), (peer, 32, 10.0)]
     rows = [
-        decode.Speed(system=name, batch=size, sentences_per_second=speed, ratio_to_first=1.0, same_as_ours=1.0)
+        decode.Speed(system=name, batch=size, sentences_per_second=speed, same_as_ours=1.0)
         for name, size, speed in speeds
     ]
     lines = [" ".join(line.split()) for line in decode.table(decode.SpeedTable("t", 7, rows)).splitlines()]
