@@ -24,7 +24,7 @@ def test_the_variant_of_newstest2014_is_told(name, lines, variant):
 
 
 def test_a_test_set_that_does_not_exist():
-    with pytest.raises(ValueError, match="wmt14 for en-xx .*; `sacrebleu --list` names all, .* wmt14/full"):
+    with pytest.raises(ValueError, match=r"wmt14 for en-xx .*; `sacrebleu --list` names all, .* wmt14/full"):
         sacrebleu_test_set("wmt14", ("en", "xx"))
 
 
