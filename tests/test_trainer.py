@@ -370,7 +370,7 @@ def test_machines_without_a_shared_disk_have_the_same_average_and_refuse_to_resu
         assert_equal_weights({name: found["weights"][name] for name in average}, average)
         assert "holds no complete checkpoint to resume from" in found["newest"]
         assert "checkpoint-4: cannot be resumed from, is missing (on " in found["named"]
-        assert "output_dir: rank 1 on " in found["recipe"]
+        assert "of rank 0; give one that all machines share" in found["recipe"]
 
 
 def test_two_processes_log_the_same_and_count_both(two_processes):
