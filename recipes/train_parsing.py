@@ -29,7 +29,6 @@ from vaswani_transformer.parsing.run_scores import GoldTrees, f1_by_step, score_
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.summary import show_model
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
@@ -149,7 +148,7 @@ def train_and_score(
         run.write_results(trainer, record, texts, write_parsing_card)
         with suppress(OSError):  # standard output may be full or closed; all results are in files
             show_results(record)
-            show_model(args.output_dir, trainer.state.log_history)
+            print(f"The model is in {args.output_dir}.")
 
 
 def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:

@@ -33,7 +33,6 @@ class ParsingSplit(CorpusScores):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numbers for trackers."""
         return {"f1": self.constrained.all_sentences.f1, "perplexity": self.perplexity.perplexity}
 
 
@@ -66,7 +65,7 @@ class ComparedParser:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParsingRecord(TrainingResults[ParsingSplit]):
+class ParsingRecord(TrainingResults):
     """What `recipes/train_parsing.py` writes as `all_results.json`; other fields as in `RunRecord`.
 
     Attributes:
