@@ -17,8 +17,8 @@ from ..io.files import Json
 from .config_file import read_config
 
 
-# What an option of a training decides: see `option`.
-Decision: TypeAlias = Literal["inputs", "data", "weights"]
+# What an option of a training, or of a translation, decides: see `option`.
+Decision: TypeAlias = Literal["inputs", "data", "weights", "translations", "samples"]
 
 _LARGEST = 1e12  # no sensible option needs more
 
@@ -67,7 +67,8 @@ def option(
         alias: Another name, such as "--from".
         metadata: For an option of a training, `decides`: "data" if the encoded pairs depend on its value, "weights" if
             only the trained weights do, "inputs" if it names or makes what is read, which records identify by its
-            content; None if weights do not depend on it. Where the paper has a value, `paper`: the value, or a tuple
+            content; None if weights do not depend on it. For an option of a translation, "translations", or "samples"
+            if only these depend on it. Where the paper has a value, `paper`: the value, or a tuple
             of those of several models.
     """
     metadata |= {"help": help, "is_shown": True} | ({} if interval is None else {"interval": interval})

@@ -1,18 +1,10 @@
-"""Results of a parser: `ParsingRecord` is a training's `all_results.json`, `ParserRecord` the scores of `parse.py`."""
+"""Results of the training of a parser: `ParsingRecord` is `all_results.json`."""
 
 from dataclasses import dataclass, field
 
 from ..evaluation.perplexity import Perplexity
-from ..io.typed_json import Record
 from ..runs.records import CorpusScores, Provenance, TrainingResults
 from .scoring import ParserScores
-
-
-@dataclass(frozen=True)
-class ParserRecord(Record):
-    """What `recipes/parse.py` writes of trees that it scored."""
-
-    scores: ParserScores
 
 
 @dataclass(frozen=True, kw_only=True)
