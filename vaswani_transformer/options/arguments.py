@@ -184,28 +184,24 @@ class RecipeParser(HfArgumentParser):
         finder.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage
         finder.add_argument("--config", type=Path)
         path = finder.parse_known_args(argv)[0].config
-        options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
-        if unknown:
-            self.error(f"there is no option {unknown[0]}")
-        for name, value in vars(options).items():
-            if "" in (value if isinstance(value, list) else [value]):
-                self.error(f"{name}: is empty; give a value, or leave the option out")
         try:
+            options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
+            if unknown:
+                raise ValueError(f"there is no option {unknown[0]}")
+            for name, value in vars(options).items():
+                if "" in (value if isinstance(value, list) else [value]):
+                    raise ValueError(f"{name}: is empty; give a value, or leave the option out")
             for kind in self.dataclass_types:
                 check_values(options, kind)
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             self.error(str(error))
         return options
 
     def _read_words(self, path: Path) -> list[str]:
         """A configuration file as words of a command line."""
-        try:
-            settings = read_config(path)
-        except (ValueError, OSError) as error:
-            self.error(str(error))
         words = []
-        for name, values in settings.items():
+        for name, values in read_config(path).items():
             if f"--{name}" not in self._option_string_actions or name == "config":
-                self.error(f"{path}: there is no setting {name!r}")
+                raise ValueError(f"{path}: there is no setting {name!r}")
             words += [f"--{name}={values[0]}"] if len(values) == 1 else [f"--{name}", *values]
         return words
