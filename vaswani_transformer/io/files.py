@@ -78,7 +78,7 @@ def publish(staged: Path, path: Path, replace: bool = True) -> None:
         _sync(each)
     aside = path.with_name(f".{path.name}.replaced")
     try:
-        if replace and path.is_dir():
+        if replace and staged.is_dir() and path.is_dir():  # a file takes the place of no directory
             shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
             os.replace(path, aside)
         os.replace(staged, path)
