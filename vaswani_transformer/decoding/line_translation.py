@@ -10,7 +10,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from ..convert.engines import ExportedModel
-from ..model.ensemble_vaswani import Ensemble
+from ..model.ensemble import Ensemble
 from ..model.languages_vaswani import split_tag
 from ..model.pipeline_vaswani import in_order, translate_in_batches
 from ..model.saved_model import SavedModel

@@ -35,8 +35,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
-from .generation_vaswani import VaswaniGenerationMixin
-from .search_options_vaswani import SearchConfigMixin, paper_generation_config
+from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
 from .step_decoder_vaswani import CACHE, named_cache
 
 
@@ -45,6 +44,16 @@ RESTRICTED = "restricted"
 
 # Keywords of transformers that `forward` takes and ignores or passes on. Positions are counted from the mask.
 _KNOWN_KEYWORDS = (TransformersKwargs.__annotations__.keys() - {"position_ids"}) | {"return_dict", "logits_to_keep"}
+
+# Fields that do not concern the search. Without a generation_config.json, transformers copies some from config.json.
+_NOT_SEARCH = {
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+    "transformers_version",
+    "use_cache",
+}
 
 # Smaller blocks of queries would save less computation than they add in calls.
 _SMALLEST_BLOCK = 32
@@ -683,7 +692,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
         )
 
 
-class VaswaniForConditionalGeneration(SearchConfigMixin, VaswaniPreTrainedModel, VaswaniGenerationMixin):
+class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationMixin):
     """The whole model: encoder, decoder, and the output projection, which shares the embedding matrix if tied (3.4)."""
 
     def __init__(self, config: VaswaniConfig) -> None:
@@ -699,6 +708,18 @@ class VaswaniForConditionalGeneration(SearchConfigMixin, VaswaniPreTrainedModel,
             self._tied_weights_keys = {f"{name}.weight": "model.shared.weight" for name in names}
         self.generation_config = paper_generation_config(config)
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Load a model; see `transformers.PreTrainedModel.from_pretrained`.
+
+        If `generation_config.json` is missing or has no search options, the model gets `paper_generation_config`.
+        """
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
+        if {name for name in model.generation_config.to_diff_dict() if name[0] != "_"} <= _NOT_SEARCH:
+            model.generation_config = paper_generation_config(model.config)
+        return loaded
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shift labels `[batch, target]` right by one position, after the start token (3.1)."""

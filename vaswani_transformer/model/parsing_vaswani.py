@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 
 from .configuration_vaswani import LABEL_MARK, VaswaniConfig
+from .generation_vaswani import SearchOptions
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
 from .parse_sequence_vaswani import LegalParse, Parse, ParseLabels, parse_of_sequence
 from .pipeline_vaswani import (
@@ -19,7 +20,6 @@ from .pipeline_vaswani import (
     register_task,
     require_text,
 )
-from .search_options_vaswani import SearchOptions
 
 
 try:
