@@ -363,7 +363,7 @@ class BeamSearch:
         """Which candidates end in EOS or are stopped by a criterion: `[S, num_candidates]`."""
         sequences = candidates.tokens[:, :, : self.state.length]
         has_ended = torch.isin(sequences[:, :, -1], self.eos)
-        if penalty_type(self.config) == "transformers":
+        if self.config.length_penalty_type == "transformers":
             has_ended |= self._is_at_limit().unsqueeze(-1)
         if self.criteria:
             stopped = self.criteria(sequences.flatten(0, 1), self.step_scores or None)
@@ -377,7 +377,7 @@ class BeamSearch:
     def _penalized(self, scores: torch.Tensor, length: torch.Tensor | int | None = None) -> torch.Tensor:
         """Log-probabilities divided by the penalty for `length` generated tokens, by default the current number."""
         length = self.state.length - self.prefix_length if length is None else length
-        return scores / length_penalty(length, self.config.length_penalty, penalty_type(self.config))
+        return scores / length_penalty(length, self.config.length_penalty, self.config.length_penalty_type)
 
     def _store_done(self, decoder: StepDecoder) -> None:
         """Store the results of sentences that are done, and drop those sentences from the search."""
@@ -441,11 +441,6 @@ def length_penalty(length: torch.Tensor | int, alpha: float, penalty_type: str) 
     The `length` |Y| counts EOS.
     """
     return ((5.0 + length) / 6.0) ** alpha if penalty_type == "gnmt" else (1.0 * length) ** alpha
-
-
-def penalty_type(config: GenerationConfig) -> str:
-    """The formula of `length_penalty`; that of transformers, if the generation_config was not made for this package."""
-    return getattr(config, "length_penalty_type", "transformers")
 
 
 def token_ids(ids: int | list[int] | torch.Tensor | None) -> list[int]:

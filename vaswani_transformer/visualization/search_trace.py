@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.beam_search_vaswani import BeamSearch, Hypotheses, length_penalty, penalty_type
+from ..model.beam_search_vaswani import BeamSearch, Hypotheses, length_penalty
 from ..model.generation_vaswani import search
 from .tokens import token_texts
 
@@ -160,7 +160,7 @@ class _Recorder:
         scores = [score for score in candidates.scores[0].tolist() if score != -math.inf]
         self.sequences.append([self._tokens(candidates, index, number) for index in range(len(scores))])
         live, finished = self._places(search.state.live), self._places(search.state.finished)
-        penalty = float(length_penalty(number, search.config.length_penalty, penalty_type(search.config)))
+        penalty = float(length_penalty(number, search.config.length_penalty, search.config.length_penalty_type))
         texts = token_texts(self.tokenizer, [tokens[-1] for tokens in self.sequences[-1]])
         step = SearchStep([], tuple(index for _, index in live), finished, *map(_finite, search.stopping_scores()))
         for index, (tokens, text, score) in enumerate(zip(self.sequences[-1], texts, scores, strict=True)):
@@ -221,7 +221,7 @@ class _Recorder:
         return SearchTrace(
             num_beams=search.num_beams,
             length_penalty=search.config.length_penalty,
-            penalty_type=penalty_type(search.config),
+            penalty_type=search.config.length_penalty_type,
             length_limit=search.max_length - search.prefix_length,
             steps=tuple(self.steps),
             reason=reason,
