@@ -6,14 +6,14 @@ BIN := $(VENV)/bin
 SOURCES := vaswani_transformer recipes tests setup.py vaswani_command.py
 
 # Older transformers that the package supports; `make test` runs on the newest.
-MATRIX := 5.15.0 5.17.0 5.23.0
+MATRIX := 5.15.0 5.20.0
 TESTS := tests
 # One worker for each core. A worker that has run out of tests takes over half of another's; neighbours stay together,
 # and with them the fixtures of their module.
 PARALLEL := --numprocesses logical --dist worksteal
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config modeling_vaswani pipeline_vaswani push))
 
-.PHONY: demo notebook notebook-outputs test test-system test-matrix test-core test-newest test-oldest test-transformers test-clients test-browser trials check format tree
+.PHONY: demo notebook notebook-outputs test test-system test-notebook test-matrix test-core test-newest test-oldest test-transformers test-clients test-browser trials check format tree
 
 demo: $(VENV)/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
@@ -26,11 +26,14 @@ notebook-outputs: $(VENV)/notebook  ## run the paper in code, and store what com
 	TQDM_DISABLE=1 PYTHONWARNINGS="ignore:IProgress not found" $(BIN)/jupyter nbconvert --to notebook --execute --inplace \
 		--ExecutePreprocessor.record_timing=False recipes/the_paper_in_code.ipynb
 
-test: $(VENV)/installed  ## all tests but those with the mark `system`
-	$(BIN)/python -m pytest $(PARALLEL) -m "not system"
+test: $(VENV)/installed  ## all tests but those with the marks `system` and `notebook`
+	$(BIN)/python -m pytest $(PARALLEL) -m "not system and not notebook"
 
 test-system: $(VENV)/installed  ## tests that start programs, kill, train or export to ONNX
 	$(BIN)/python -m pytest $(PARALLEL) -m system
+
+test-notebook: $(VENV)/installed  ## run the paper in code, whose assertions check its answers
+	$(BIN)/python -m pytest tests/test_paper_notebook.py
 
 test-matrix: $(MATRIX:%=$(VENV)/transformers-%)  ## all tests on older transformers
 	for version in $(MATRIX); do \

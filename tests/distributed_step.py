@@ -140,7 +140,7 @@ class Clock(TrainerCallback):
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.now = 1000.0
-        self._set(SimpleNamespace(monotonic=lambda: self.now))
+        self._set(SimpleNamespace(monotonic=lambda: self.now, process_time=time.process_time))
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
         self.now += self.seconds
@@ -258,7 +258,7 @@ def main(folder: Path) -> None:
         "world_size": trainer.args.world_size,
         "rows": trainer.rows_by_epoch(),
         "labels": sum(int(batch["labels"].ne(-100).sum()) for side in trainer.batches.values() for batch in side),
-        "total_target_tokens": trainer.total_target_tokens,
+        "total_target_tokens": trainer.totals.target_tokens,
         "seconds": (trainer.totals.seconds, trainer.totals.device_seconds),
         "logs": trainer.state.log_history,
         "averaged": [directory.name for directory in averaging.averaged],

@@ -43,18 +43,18 @@ def elastic_trainer(folder: Path, output_dir: Path, **overrides: Any) -> Recordi
 
 
 def train_on(folder: Path, name: str, stop: int = STEPS) -> None:
-    """Train from the last checkpoint, if there is one; every rank leaves its findings in `name-STOP-RANK.pt`."""
+    """Train from the last checkpoint, if there is one; every rank leaves its findings in `name-RANK.pt`."""
     output_dir = folder / name
     trainer = elastic_trainer(folder, output_dir, callbacks=[StopAfter(stop)])
     trainer.train(resume_from_checkpoint=get_last_checkpoint(output_dir) if output_dir.is_dir() else None)
     findings = {
         "weights": trainer.model.state_dict(),
         "logs": trainer.state.log_history,
-        "target_tokens": trainer.total_target_tokens,
+        "target_tokens": trainer.totals.target_tokens,
         "operations": trainer.state.total_flos,
         "world_size": trainer.args.world_size,
     }
-    torch.save(findings, folder / f"{name}-{stop}-{os.environ.get('RANK', 0)}.pt")
+    torch.save(findings, folder / f"{name}-{os.environ.get('RANK', 0)}.pt")
 
 
 if __name__ == "__main__":

@@ -211,11 +211,11 @@ def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder:
     groups = [processes] if virtual_ranks else [[count] for count in processes]
     for number, group in enumerate(groups):
         share = kills * (number + 1) // len(groups) - kills * number // len(groups)
-        tally = Tally(share // 2, share - share // 2)
+        tally = Tally(share - share // 2, share // 2)
         trials(folder, lambda group=group: chance.choice(group), tally, virtual_ranks, chance)  # type: ignore[misc]
         kind = f"{virtual_ranks} virtual ranks on {group}" if virtual_ranks else f"{group[0]}"
         yield (
-            f"{kind} processes: {share // 2} kills in saves, {share - share // 2} at random moments; "
+            f"{kind} processes: {share - share // 2} kills in saves, {share // 2} at random moments; "
             f"{tally.trainings} trainings ended with the undisturbed one's weights, average and logs"
         )
         shutil.rmtree(folder / "undisturbed")

@@ -1,5 +1,6 @@
 """Fixtures of all tests."""
 
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from hub_server import HubServer
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+gc.freeze()  # so that a collection, of which every training has two, does not look through the libraries
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, run_ranks
+from helpers import call_recipe
 from transformers import AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -237,15 +237,6 @@ def test_a_model_of_both_directions_is_its_own_reverse(folder, model, tokenizer)
     assert expected.forward == expected.backward
     is_better = expected.agreement > expected.agreement_before
     assert AlignmentHeads.for_model(open_model("both").load()) == (expected.forward if is_better else LAST)
-
-
-@pytest.mark.system
-def test_two_processes_write_what_one_does(folder):
-    command = ["--model", "forward", "--reverse_model", "backward", "--corpus", "pairs.jsonl"]
-    call_recipe("align.py", *command, "--output", "one")
-    ranks = run_ranks([REPOSITORY / "recipes" / "align.py", *command, "--output", "two"], 2, folder=folder)
-    assert [rank.returncode for rank in ranks] == [0, 0], ranks[0].stderr
-    assert (folder / "one").read_bytes() == (folder / "two").read_bytes()
 
 
 def test_only_links_that_both_models_have(folder, model, tokenizer):

@@ -229,7 +229,7 @@ def test_resuming_ends_in_the_same_weights(model, tokenizer, pairs, tmp_path, se
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{steps * 3 // 4}"))
     for name, weights in whole.model.state_dict().items():
         assert torch.equal(weights, resumed.model.state_dict()[name]), name
-    assert whole.total_target_tokens == resumed.total_target_tokens
+    assert whole.totals.target_tokens == resumed.totals.target_tokens
 
 
 @pytest.mark.system

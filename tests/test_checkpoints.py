@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from distributed_step import make_trainer
-from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from vaswani_transformer import (
@@ -107,7 +107,6 @@ def test_the_manifest_has_every_file(copied):
     for step in (2, 4, 6):
         directory = copied / f"checkpoint-{step}"
         manifest = json.loads((directory / "manifest.json").read_text(encoding="utf-8"))
-        assert manifest["step"] == step
         files = {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "manifest.json"}
         assert files.keys() >= {*FILES} - {"manifest.json"}
         assert manifest["files"] == {
@@ -131,19 +130,13 @@ def test_a_damaged_checkpoint_is_skipped_by_name(copied, file, damage, warnings)
 
 def test_a_damaged_checkpoint_is_refused_when_it_is_named(copied, train):
     flip_a_byte(copied / "checkpoint-4" / "optimizer.pt")
-    with pytest.raises(ValueError, match=r"^resume_from_checkpoint: .*/checkpoint-4 cannot .*: optimizer\.pt"):
+    with pytest.raises(ValueError, match=r"/checkpoint-4: cannot be resumed from, optimizer\.pt"):
         train(copied, str(copied / "checkpoint-4"))
 
 
 def test_tied_weights_which_are_saved_once_are_not_called_missing(copied, train, caplog):
     train(copied, str(copied / "checkpoint-4"))
     assert not [record for record in caplog.records if "missing keys" in record.getMessage()]
-
-
-def test_a_checkpoint_under_another_name_is_damaged(copied):
-    shutil.rmtree(copied / "checkpoint-4")
-    (copied / "checkpoint-2").rename(copied / "checkpoint-4")
-    assert checkpoint_damage(copied / "checkpoint-4") == "manifest.json is of step 2"
 
 
 def test_without_an_optimizer_nothing_is_resumed(tmp_path, train, warnings):
@@ -190,37 +183,6 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(tmp_path, train, finished, m
     assert names(tmp_path) == ["checkpoint-4", "checkpoint-6"]
 
 
-class FirstStep(TrainerCallback):
-    """Notes what is in the output directory when the first step begins."""
-
-    found: list[str] | None = None
-
-    def on_step_begin(self, args: Any, *others: Any, **kwargs: Any) -> None:
-        self.found = self.found or sorted(path.name for path in Path(args.output_dir).iterdir())
-
-
-def test_a_save_that_fails_does_so_before_the_first_step(tmp_path, train, monkeypatch):
-    seen = FirstStep()
-    with monkeypatch.context() as patch:
-        Disk(patch, 0)
-        with pytest.raises(OSError, match=rf"^{tmp_path}/checkpoint-0: could not be written: .*No space left"):
-            train(tmp_path, callbacks=[seen])
-    assert seen.found is None
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_checkpoint_before_the_first_step_leaves_no_trace(copied, train, tmp_path):
-    seen = FirstStep()
-    train(tmp_path / "new", callbacks=[seen], max_steps=2)
-    assert seen.found == []
-    shutil.rmtree(copied / "checkpoint-6")
-    before = {path: path.read_bytes() for path in copied.rglob("*") if path.is_file()}
-    seen = FirstStep()
-    train(copied, True, callbacks=[seen])
-    assert seen.found == ["checkpoint-2", "checkpoint-4"]
-    assert {path: path.read_bytes() for path in before} == before
-
-
 def test_an_interrupted_save_is_named_and_removed(copied, train, finished, warnings):
     staged = copied / "_incomplete" / "checkpoint-6"
     staged.parent.mkdir()
@@ -247,9 +209,9 @@ def test_the_average_does_without_damaged_weights(copied, train, warnings):
 
 
 def test_a_checkpoint_is_read_once_to_verify_it(copied, train, monkeypatch):
-    read = Counter()
-    digest = manifests.file_digest
-    monkeypatch.setattr(manifests, "file_digest", lambda path: (read.update([str(path)]), digest(path))[1])
+    read, digest, later = Counter(), hashlib.file_digest, time.time_ns() + 10**10
+    monkeypatch.setattr(manifests.time, "time_ns", lambda: later)  # of a file just written, a digest is not kept
+    monkeypatch.setattr(hashlib, "file_digest", lambda file, name: (read.update([file.name]), digest(file, name))[1])
     assert newest_complete_checkpoint(copied) == copied / "checkpoint-6"
     train(copied, True, callbacks=[CheckpointAveraging(3)], max_steps=8)
     assert read[str(copied / "checkpoint-6" / "model.safetensors")] == 1

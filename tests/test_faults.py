@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from helpers import TINY_MODEL, start_training, write_pairs
+from helpers import TINY_MODEL, call_recipe, start_training, training_command, write_pairs
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
@@ -38,7 +38,7 @@ SETTINGS = {
 
 @dataclass
 class Training:
-    """The recipe on a small corpus, without end unless `max_steps` says otherwise.
+    """The recipe on a small corpus, on two ranks and without end unless `finish` is called.
 
     Attributes:
         folder: Holds the corpus.
@@ -50,15 +50,15 @@ class Training:
     output_dir: Path
     ranks: list[subprocess.Popen] = field(default_factory=list)
 
-    def start(self, processes: int = 1, **options: object) -> None:
-        settings = {**SETTINGS, "output_dir": self.output_dir, "max_steps": 100_000, **options}
-        self.ranks = start_training(settings, processes, self.folder)
+    def settings(self, **options: object) -> dict[str, object]:
+        return {**SETTINGS, "output_dir": self.output_dir, **options}
 
-    def wait_for_checkpoints(self, count: int = 1) -> None:
-        """Wait until so many more checkpoints than now have been written."""
-        last = max(self.checkpoints(), default=0) + count * SAVE_STEPS
+    def start(self, **options: object) -> None:
+        """Start two ranks, and wait until they have written a checkpoint."""
+        last = max(self.checkpoints(), default=0)
+        self.ranks = start_training(self.settings(max_steps=100_000, **options), 2, self.folder)
         deadline = time.monotonic() + BOUND
-        while max(self.checkpoints(), default=0) < last:
+        while max(self.checkpoints(), default=0) < last + SAVE_STEPS:
             if any(rank.poll() is not None for rank in self.ranks) or time.monotonic() > deadline:
                 pytest.fail("\n".join(self.end()))
             time.sleep(0.01)
@@ -73,8 +73,13 @@ class Training:
         return [rank.communicate()[1] for rank in self.ranks]
 
     def message(self, *statuses: int) -> str:
-        """The one line with which all ranks end, without the program's name; `statuses` are those expected, by rank."""
-        errors = [rank.communicate(timeout=BOUND)[1] for rank in self.ranks]
+        """The one line with which the ranks end, without the program's name; `statuses` are those expected, by rank."""
+        errors = []
+        pairs = zip(self.ranks, statuses, strict=True)
+        for rank, status in sorted(pairs, key=lambda pair: pair[1] == -signal.SIGKILL):
+            if status == -signal.SIGKILL:
+                rank.kill()  # as a launcher kills one that is stopped, after the others have ended
+            errors.append(rank.communicate(timeout=BOUND)[1])
         assert [rank.returncode for rank in self.ranks] == list(statuses), "\n".join(errors)
         text = "".join(errors)
         assert "Traceback" not in text, text
@@ -82,78 +87,52 @@ class Training:
         assert len(lines) == 1, text
         return lines[0]
 
-    def require_intact(self) -> int:
-        """Check every checkpoint; the step of the newest."""
+    def intact(self) -> Path:
+        """The newest checkpoint, after a check of all."""
         checkpoints = self.checkpoints()
-        assert {step: checkpoint_damage(directory) for step, directory in checkpoints.items()} == dict.fromkeys(
-            checkpoints
-        )
-        return max(checkpoints)
+        damages = {step: checkpoint_damage(directory) for step, directory in checkpoints.items()}
+        assert damages == dict.fromkeys(checkpoints)
+        return checkpoints[max(checkpoints)]
 
-    def require_resumable(self, **options: object) -> None:
-        """Check the checkpoints, and that `--resume` trains on from the newest to the end."""
-        step = self.require_intact()
-        self.start(resume=True, max_steps=step + 1, **options)
-        (rank,) = self.ranks
-        _, errors = rank.communicate(timeout=BOUND)
-        assert rank.returncode == 0, errors
-        assert step + 1 in self.checkpoints()
+    def finish(self) -> None:
+        """Train on from the newest checkpoint to the end, on one process."""
+        step = max(self.checkpoints()) + 1
+        recipe, *words = training_command(self.settings(resume=True, max_steps=step))
+        call_recipe(Path(recipe).name, *words)
+        assert step in self.checkpoints()
         assert (self.output_dir / "all_results.json").exists()
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    write_pairs(phrasebook("train")[:300], *(folder / name for name in SETTINGS["train"]))
-    return folder
-
-
 @pytest.fixture
-def training(corpus: Path, tmp_path: Path) -> Iterator[Training]:
-    training = Training(corpus, tmp_path / "run")
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
+    write_pairs(phrasebook("train")[:300], *(tmp_path / name for name in SETTINGS["train"]))
+    monkeypatch.chdir(tmp_path)
+    training = Training(tmp_path, tmp_path / "run")
     yield training
     training.end()
 
 
-@pytest.mark.parametrize("victim", [0, 1])  # rank 0 serves the store
-def test_all_ranks_end_when_one_dies(training: Training, victim: int) -> None:
-    training.start(2)
-    training.wait_for_checkpoints()
-    training.ranks[victim].kill()
-    statuses = [1, 1]
-    statuses[victim] = -signal.SIGKILL
-    message = training.message(*statuses)
-    assert message.startswith("another process has ended, is stopped or cut off (")
-    assert message.endswith("; continue with --resume")
-    training.require_resumable()
+def test_all_ranks_end_at_each_fault_and_training_goes_on_after_it(training: Training) -> None:
+    lost = r"another process has ended, is stopped or cut off \(.*; continue with --resume"
+    training.start()
+    training.ranks[0].kill()
+    assert re.fullmatch(lost, training.message(-signal.SIGKILL, 1))
+    training.intact()
 
+    training.start(resume=True, ddp_timeout=5)
+    training.ranks[1].send_signal(signal.SIGSTOP)
+    message = training.message(1, -signal.SIGKILL)
+    assert re.fullmatch(lost, message)
+    assert "(Timed out waiting 5000ms for" in message
+    training.intact()
 
-@pytest.mark.parametrize("victim", [0, 1])
-def test_all_ranks_end_when_one_stops(training: Training, victim: int) -> None:
-    training.start(2, ddp_timeout=5)
-    training.wait_for_checkpoints()
-    training.ranks[victim].send_signal(signal.SIGSTOP)
-    other = training.ranks[1 - victim]
-    _, errors = other.communicate(timeout=BOUND)
-    training.ranks[victim].kill()  # as launchers do; it holds the directory
-    (line,) = [line for line in errors.splitlines() if line.startswith("train_wmt.py: ")]
-    assert "Traceback" not in errors
-    assert other.returncode == 1
-    assert "another process has ended, is stopped or cut off (Timed out waiting 5000ms for" in line
-    assert line.endswith("; continue with --resume")
-    training.require_resumable()
-
-
-@pytest.mark.parametrize("asked", [0, 1])
-def test_a_signal_to_one_rank_ends_all_at_the_same_step(training: Training, asked: int) -> None:
-    training.start(2)
-    training.wait_for_checkpoints()
-    training.ranks[asked].send_signal(signal.SIGTERM)
+    training.start(resume=True)
+    training.ranks[1].send_signal(signal.SIGTERM)  # both end after the same step
     assert training.message(143, 143) == "interrupted; continue with --resume"
-    last = training.checkpoints()[training.require_intact()]
-    assert {path.name for path in last.glob("rng_state_*")} == {"rng_state_0.pth", "rng_state_1.pth"}
+    states = training.intact().glob("rng_state_*")
+    assert {path.name for path in states} == {"rng_state_0.pth", "rng_state_1.pth"}
     assert not (training.output_dir / "all_results.json").exists()
-    training.require_resumable()
+    training.finish()
 
 
 @pytest.fixture
@@ -170,17 +149,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_all_ranks_end_when_the_disk_is_full(training: Training, small_disk: Path, processes: int) -> None:
+def test_all_ranks_end_when_the_disk_is_full(training: Training, small_disk: Path) -> None:
     training.output_dir = small_disk / "run"
-    training.start(processes)
-    training.wait_for_checkpoints()
+    training.start()
     ballast = small_disk / "ballast"
     with open(ballast, "wb", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))
-    message = training.message(*[1] * processes)
+    message = training.message(1, 1)
     assert "No space left on device" in message
     assert "could not be written" in message
     ballast.unlink()
-    training.require_resumable()
+    training.intact()
+    training.finish()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, run_ranks
+from helpers import call_recipe
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -88,13 +88,3 @@ def test_both_directions_agreeing_costs_their_mean(corpus):
     forward, backward = torch.tensor([1.0, 3.0]).numpy(), torch.tensor([1.0, 1.0]).numpy()
     assert dual_cross_entropy(forward, backward).tolist() == [1.0, 4.0]
     assert dual_cross_entropy(forward) is forward
-
-
-@pytest.mark.system
-def test_two_processes_write_what_one_does(corpus, lively_model):
-    command = ["--model", lively_model, "--corpus", "pairs.jsonl", "--remove", "0.34", "--tokens_per_batch", "30"]
-    call_recipe("filter.py", *command, "--output", "one")
-    ranks = run_ranks([REPOSITORY / "recipes" / "filter.py", *map(str, command), "--output", "two"], 2, folder=corpus)
-    assert [rank.returncode for rank in ranks] == [0, 0], ranks[0].stderr
-    for name in ("kept.jsonl", "removed.jsonl"):
-        assert (corpus / "one" / name).read_bytes() == (corpus / "two" / name).read_bytes()

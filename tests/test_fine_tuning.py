@@ -122,6 +122,8 @@ def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, co
     record = RunRecord.load(tuned / "all_results.json")
     assert (record.parent.name, record.parent.is_on_hub) == (lively_model.name, False)
     assert record.settings.learning_rate == 3e-3
+    for name in ("all_results.json", "README.md", "config.json"):  # the parent was given by its full name
+        assert str(lively_model.parent) not in (tuned / name).read_text(encoding="utf-8")
     parent = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
     tokenizer = AutoTokenizer.from_pretrained(lively_model)
     expected = smoothed_loss(parent, tokenizer, phrasebook("test")[:3], epsilon=0)

@@ -1,5 +1,6 @@
 """Two machines without a common disk, imitated on one: each with a working directory, corpora and caches of its own."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY_MODEL, free_port, start_ranks, start_training, training_command, write_pairs
+from helpers import REPOSITORY, TINY_MODEL, call_recipe, free_port, start_ranks, training_command, write_pairs
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
@@ -18,7 +19,7 @@ from vaswani_transformer.training.checkpoints import checkpoint_damage, list_che
 
 pytestmark = pytest.mark.system
 BOUND = 180  # seconds for a training
-STEPS, SAVE_STEPS = 40, 10
+STEPS, SAVE_STEPS = 20, 5
 SETTINGS = {
     **TINY_MODEL,
     "source_tokens": 400,
@@ -57,16 +58,18 @@ def weights(machine: Path) -> bytes:
     return (machine / "run" / "model.safetensors").read_bytes()
 
 
-def train_alone(folder: Path, processes: int = 1, **options: object) -> bytes:
-    ended(start_training({**SETTINGS, **options}, processes, folder))
+def train_alone(folder: Path, **options: object) -> bytes:
+    recipe, *words = training_command({**SETTINGS, **options})
+    with contextlib.chdir(folder):
+        call_recipe(Path(recipe).name, *words)
     return weights(folder)
 
 
-def test_each_machine_has_the_checkpoints_and_the_model_of_one_with_two_processes(machines: list[Path]) -> None:
+def test_each_machine_has_the_checkpoints_and_the_model_of_one(machines: list[Path]) -> None:
     first, second, alone = machines
-    command = training_command({**SETTINGS, "save_on_each_node": True})
+    command = training_command({**SETTINGS, "virtual_ranks": 2, "save_on_each_node": True})
     ended(start_ranks(command, 2, machines=[first, second]))
-    assert weights(first) == weights(second) == train_alone(alone, processes=2)
+    assert weights(first) == weights(second) == train_alone(alone, virtual_ranks=2)
     for machine in (first, second):
         checkpoints = list_checkpoints(machine / "run")
         assert [*checkpoints] == [*range(SAVE_STEPS, STEPS + 1, SAVE_STEPS)]
@@ -99,10 +102,8 @@ def test_a_machine_dies_and_the_other_goes_on_alone(machines: list[Path]) -> Non
     assert line.startswith("train_wmt.py: another process has ended, is stopped or cut off (")
     assert line.endswith("; continue with --resume")
 
-    step = max(list_checkpoints(first / "run"))
-    options["max_steps"] = step + SAVE_STEPS
-    ended(start_training({**SETTINGS, **options, "resume": True}, 1, first))
-    assert weights(first) == train_alone(alone, **options)
+    options["max_steps"] = max(list_checkpoints(first / "run")) + SAVE_STEPS
+    assert train_alone(first, **options, resume=True) == train_alone(alone, **options)
 
 
 def child_of(process: int) -> int:

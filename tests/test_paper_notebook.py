@@ -1,5 +1,6 @@
 """The paper in code: the notebook follows the paper, is stored as it ran, and runs."""
 
+import ast
 import re
 
 import nbformat
@@ -92,11 +93,16 @@ def test_the_notebook_is_stored_as_it_ran_with_pictures_and_nothing_of_the_machi
             assert (REPOSITORY / path).is_file()
 
 
-@pytest.mark.system
+def test_what_it_imports_exists(stored):
+    first = next(cell for cell in stored.cells if cell.cell_type == "code")
+    imports = [node for node in ast.parse(first.source).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert len(imports) > 40
+    exec(compile(ast.Module(imports, []), NOTEBOOK.name, "exec"), {})
+
+
+@pytest.mark.notebook
 def test_the_notebook_runs_and_its_answers_are_right(stored, tmp_path, monkeypatch):
-    """Assertions in its cells check the answers. The training of the translator, half of the time, is cut short."""
+    """Assertions in its cells check the answers."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    (training,) = [cell for cell in stored.cells if "steps=600," in cell.source]
-    training.source = training.source.replace("steps=600,", "steps=100,")
     NotebookClient(stored).execute(cwd=str(NOTEBOOK.parent))
     assert not [*tmp_path.glob("tmp*")]  # it leaves nothing behind

@@ -1,6 +1,5 @@
-"""The recipe from the command line, killed and taken up again, and training from what it leaves."""
+"""The recipe from the command line, killed and taken up again."""
 
-import json
 import re
 import signal
 import time
@@ -9,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, call_recipe, run_ranks, run_recipe, start_python, write_pairs
+from helpers import REPOSITORY, TINY, call_recipe, start_python, write_pairs
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.prepared_directory import load_prepared
@@ -116,32 +115,6 @@ def test_a_killed_preparation_leaves_no_process_behind_and_goes_on(main, setting
         main(each)
     killed, whole = (load_prepared(each["prepared"]).train for each in (settings, whole))
     assert killed.to_list() == whole.to_list()
-
-
-@pytest.mark.system
-def test_training_is_the_same_from_prepared_corpora(main, settings, tmp_path, capsys):
-    """Prepared by the first of two processes; and alone, without preparation."""
-    together = run_ranks(command("train_wmt.py", settings, tmp_path), 2)
-    assert [rank.returncode for rank in together] == [0, 0], "".join(rank.stderr for rank in together)
-    before = times(Path(settings["prepared"]))
-    main(settings)
-    assert times(Path(settings["prepared"])) == before
-
-    alone = {**settings, "prepared": None, "output_dir": str(tmp_path / "alone")}
-    result = run_recipe(*command("train_wmt.py", alone, tmp_path))
-    assert result.returncode == 0, result.stderr
-    one, two = (
-        json.loads((Path(run["output_dir"]) / "all_results.json").read_text(encoding="utf-8"))
-        for run in (alone, settings)
-    )
-    assert one["data"]["cleaning"] == two["data"]["cleaning"]
-    assert one["training"]["target_tokens"] == two["training"]["target_tokens"]
-    for split in ("validation", "test"):
-        assert one[split]["perplexity"]["tokens"] == two[split]["perplexity"]["tokens"]
-        assert one[split]["perplexity"]["nats_per_token"] == pytest.approx(
-            two[split]["perplexity"]["nats_per_token"], rel=1e-4
-        )
-        assert one[split]["sentences"] == two[split]["sentences"] == SIZES[split]
 
 
 def test_mistakes_are_errors_before_anything_is_written(error, settings, tmp_path):

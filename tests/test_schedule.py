@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -106,7 +107,7 @@ def test_a_cooldown_ends_any_schedule_at_zero(tiny, stock_trainer, noam):
 def six_seconds_a_step(monkeypatch):
     """Each reading of the schedule's clock, once a step, is six seconds after the one before."""
     clock = itertools.count(100, 6)
-    fake = SimpleNamespace(monotonic=lambda: float(next(clock)))
+    fake = SimpleNamespace(monotonic=lambda: float(next(clock)), process_time=time.process_time)
     monkeypatch.setattr(schedule, "time", fake)
     monkeypatch.setattr(callbacks, "time", fake)
 

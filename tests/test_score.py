@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_ranks
+from helpers import REPOSITORY, call_recipe, recipe_module, run_python
 from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics import BLEU, CHRF
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -229,17 +229,3 @@ def test_an_earlier_evaluation_is_replaced_only_if_asked(run, files):
     assert run(*arguments, "worse.de", "--overwrite").systems[0].sacrebleu != first.systems[0].sacrebleu
     assert {path.suffix for path in (files / "out").iterdir()} == {".json", ".txt"}
     assert not (files / "out" / "translations.txt").exists()
-
-
-@pytest.mark.system
-def test_two_processes_find_what_one_does(run, files, lively_model):
-    arguments = ["--model", str(lively_model), "--source", "short.en", "--reference", "short.de", "--num_beams", "1"]
-    (expected,) = run(*arguments).systems
-    ranks = run_ranks([RECIPE, *arguments, "--output_dir", "two"], 2)
-    assert [rank.returncode for rank in ranks] == [0, 0], "".join(rank.stderr[-3000:] for rank in ranks)
-    assert [rank.stdout.count("short.en, short.de: 8 lines") for rank in ranks] == [1, 0]
-    (found,) = ScoreRecord.load(files / "two" / "results.json").systems
-    assert found.chrf == expected.chrf
-    assert found.perplexity.perplexity == pytest.approx(expected.perplexity.perplexity, rel=1e-6)
-    for name in ("translations.txt", "bleu_by_source_length.png"):
-        assert (files / "two" / name).read_bytes() == (files / "out" / name).read_bytes()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_ranks, run_recipe
+from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_recipe
 from nltk import Tree
 from transformers import GenerationConfig, pipeline
 
@@ -86,17 +86,6 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     assert "has ended, after 4 steps; to continue it, raise max_steps" in again.stderr
     other = run_recipe(*command({**settings, "gold_copies": 2}, tmp_path), "--resume")
     assert "gold_copies (1 then, 2 now)" in other.stderr
-
-
-def test_two_processes_parse_as_one(settings, tmp_path):
-    alone, both = tmp_path / "alone", tmp_path / "both"
-    one = run_recipe(*command({**settings, "output_dir": str(alone)}, tmp_path))
-    two = run_ranks(command({**settings, "output_dir": str(both)}, tmp_path), 2)
-    assert [result.returncode for result in (one, *two)] == [0, 0, 0], "".join(rank.stderr for rank in two)
-    first, second = (ParsingRecord.load(run / "all_results.json") for run in (alone, both))
-    assert second.test.perplexity.tokens == first.test.perplexity.tokens
-    assert second.test.perplexity.nats_per_token == pytest.approx(first.test.perplexity.nats_per_token, rel=0.2)
-    assert second.test.constrained.sentences == 4
 
 
 def test_a_greedy_parser_is_saved(settings, tmp_path):

@@ -4,13 +4,12 @@ import gzip
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, call_recipe, run_ranks, run_recipe
+from helpers import REPOSITORY, TINY, call_recipe, run_python, run_recipe
 from huggingface_hub import ModelCard
 from sacrebleu.metrics import BLEU, CHRF
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -215,18 +214,21 @@ def test_a_run_is_never_overwritten_and_resumes_after_each_kind_of_end(settings,
 
 
 @pytest.mark.system
-def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
+def test_two_processes_of_accelerate_prepare_once_share_the_work_and_agree_with_one(settings, tmp_path):
     settings |= {"save_strategy": "steps", "dropout": 0.0, "max_steps": 3, "save_steps": 1, "eval_bleu": 7}
     alone = run(settings, tmp_path)
     assert alone.returncode == 0, alone.stderr
-    settings["output_dir"] += "-2"
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    together = run_ranks([RECIPE, "--config", tmp_path / "config.yaml"], 2)
-    assert [rank.returncode for rank in together] == [0, 0], "".join(rank.stderr for rank in together)
+    changes = {"output_dir": f"{settings['output_dir']}-2", "prepared": str(tmp_path / "prepared")}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings | changes), encoding="utf-8")
+    launch = ["-m", "accelerate.commands.launch", "--config_file", REPOSITORY / "recipes" / "launch" / "2cpu.yaml"]
+    together = run_python([*launch, RECIPE, "--config", "config.yaml"], folder=tmp_path)
+    assert together.returncode == 0, together.stderr
     results = [
         json.loads((Path(directory) / "all_results.json").read_text(encoding="utf-8"))
-        for directory in (settings["output_dir"].removesuffix("-2"), settings["output_dir"])
+        for directory in (settings["output_dir"], changes["output_dir"])
     ]
+    assert results[1]["run"]["command"] == "python train_wmt.py --config config.yaml"
+    assert results[0]["data"]["cleaning"] == results[1]["data"]["cleaning"]
     assert [result["training"]["processes"] for result in results] == [1, 2]
     for quantity in ("target_tokens", "steps", "averaged"):
         assert results[0]["training"][quantity] == results[1]["training"][quantity]
@@ -234,9 +236,9 @@ def test_two_processes_share_the_work_and_agree_with_one(settings, tmp_path):
         one, two = (result[split]["perplexity"] for result in results)
         assert one["tokens"] == two["tokens"]
         assert one["nats_per_token"] == pytest.approx(two["nats_per_token"], rel=1e-4)
-        lines = (Path(settings["output_dir"]) / f"translations.{split}.txt").read_text(encoding="utf-8").splitlines()
+        lines = (Path(changes["output_dir"]) / f"translations.{split}.txt").read_text(encoding="utf-8").splitlines()
         assert len(lines) == results[1][split]["sentences"]
-    assert [rank.stdout.count("Scores") for rank in together] == [1, 0]
+    assert together.stdout.count("Scores") == 1
 
 
 def in_process(settings: dict, folder: Path, *overrides: str) -> str:
@@ -334,17 +336,3 @@ def test_every_configuration_is_understood_and_describes_a_model(path, monkeypat
         french = "en_fr" in path.stem
         assert (data.vocab_size, data.tokenizer_model) == ((32_000, "wordpiece") if french else (37_000, "bpe"))
         assert model.dropout == (0.1 if big and french else None)
-
-
-@pytest.mark.system
-def test_accelerate_starts_several_processes_on_the_cpu(settings, tmp_path):
-    """Fresh interpreters, which are torn down at their ends."""
-    config = REPOSITORY / "recipes" / "launch" / "2cpu.yaml"
-    settings |= {"max_steps": 1, "validation": None, "test": None, "eval_strategy": "no"}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    launch = ["-m", "accelerate.commands.launch", "--config_file", config, RECIPE, "--config", "config.yaml"]
-    result = subprocess.run([sys.executable, *launch], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stderr
-    results = json.loads((Path(settings["output_dir"]) / "all_results.json").read_text(encoding="utf-8"))
-    assert (results["training"]["processes"], results["training"]["steps"]) == (2, 1)
-    assert results["run"]["command"] == "python train_wmt.py --config config.yaml"

@@ -288,7 +288,7 @@ def test_a_training_resumed_at_its_end_only_ends(tmp_path, tokenizer, clock, lim
     assert again.state.global_step == trainer.state.global_step == 3
     assert again.state.epoch == trainer.state.epoch
     assert averaging_again.averaged == averaging.averaged
-    assert again.total_target_tokens == trainer.total_target_tokens
+    assert again.totals.target_tokens == trainer.totals.target_tokens
     assert again.totals.seconds == trainer.totals.seconds
     assert again.state.total_flos == trainer.state.total_flos
     for name, weights in trainer.model.state_dict().items():
@@ -314,7 +314,7 @@ def clock() -> Iterator[Clock]:
 
 def test_logs_count_tokens_seconds_and_padding(tmp_path, tokenizer, clock):
     trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=[clock], logging_steps=4)
-    assert trainer.total_target_tokens == 0
+    assert trainer.totals.target_tokens == 0
     clock.now += 100.0  # what happens before training does not count
     trainer.train()
     batches = list(chain(*trainer.batches.values()))
@@ -324,8 +324,7 @@ def test_logs_count_tokens_seconds_and_padding(tmp_path, tokenizer, clock):
         entry["target_tokens_per_second"] for entry in trainer.state.log_history if "target_tokens_per_second" in entry
     ]
     assert speeds == pytest.approx([sum(tokens[0:4]) / 8, sum(tokens[4:8]) / 8], rel=1e-12)
-    assert trainer.total_target_tokens == sum(tokens) == EPOCHS * count_labels(make_rows()), "the last two steps, too"
-    assert isinstance(trainer.total_target_tokens, int)
+    assert trainer.totals.target_tokens == sum(tokens) == EPOCHS * count_labels(make_rows()), "the last two steps, too"
 
     first = batches[:STEPS_AN_EPOCH]
     places = sum(batch[side].numel() for batch in first for side in ("input_ids", "labels"))
@@ -344,13 +343,13 @@ def test_a_resumed_training_counts_on(tmp_path, tokenizer, clock, restore):
     settings |= {"restore_callback_states_from_checkpoint": restore, "output_dir": tmp_path / "resumed"}
     resumed = make_trainer(make_model(), tokenizer, **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert resumed.total_target_tokens == whole.total_target_tokens > 0
+    assert resumed.totals.target_tokens == whole.totals.target_tokens > 0
     assert resumed.totals.seconds == resumed.totals.device_seconds == whole.totals.seconds == 7 * clock.seconds
     clock.now += 500.0
     resumed.args.max_steps = 2  # from the beginning
     resumed.train()
     assert resumed.totals.seconds == 2 * clock.seconds
-    assert resumed.total_target_tokens < whole.total_target_tokens
+    assert resumed.totals.target_tokens < whole.totals.target_tokens
 
 
 def test_all_ranks_end_when_the_loss_of_one_is_not_finite(two_processes):
@@ -370,7 +369,7 @@ def test_machines_without_a_shared_disk_have_the_same_average_and_refuse_to_resu
     for found in (first, second):
         assert_equal_weights({name: found["weights"][name] for name in average}, average)
         assert "holds no complete checkpoint to resume from" in found["newest"]
-        assert "checkpoint-4 cannot be resumed from: is missing on" in found["named"]
+        assert "checkpoint-4: cannot be resumed from, is missing (on " in found["named"]
         assert "output_dir: rank 1 on " in found["recipe"]
 
 

@@ -15,7 +15,6 @@ from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun
-from vaswani_transformer.training.elastic import cpu_threads
 
 
 @pytest.fixture
@@ -67,7 +66,9 @@ def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeyp
     run.args = RecipeTrainingArguments(run.args.output_dir, use_cpu=True, report_to="none", **options)
     pairs = Dataset.from_list([{"input_ids": [3, 1], "labels": [4, 1], "source_length": 2, "target_length": 2}] * 8)
     config = VaswaniConfig(d_model=8, d_ff=8, num_heads=1, encoder_layers=1, decoder_layers=1)
-    with cpu_threads(2):
+    with RecipeTrainingArguments(
+        str(run.directory), use_cpu=True, virtual_ranks=1, virtual_rank_threads=2
+    ).elastic_threads():
         run.make_trainer(config, TrainingData(tokenizer, train=pairs, cleaning={}, text={}, encoded={}))
     assert found == [expected]
 

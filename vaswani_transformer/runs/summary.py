@@ -20,7 +20,7 @@ def show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
     print(
         f"{trainer.model.num_parameters():,} parameters\n"
         f"{steps_per_epoch(trainer):,} steps an epoch, of at most {args.source_tokens:,} source and "
-        f"{args.target_tokens:,} target tokens, {trainer.padding_share:.1%} of them padding",
+        f"{args.target_tokens:,} target tokens, {trainer.batch_sampler.padding_share:.1%} of them padding",
         flush=True,
     )
 

@@ -33,7 +33,6 @@ from ..model.saved_model import SavedModel
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
-from ..training.elastic import cpu_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.progress import TrainingProgress
 from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate
@@ -176,7 +175,6 @@ class TrainingRun:
         }
         record_settings(self.directory, encoded, args.save_on_each_node)
         trainer = self._trainer(model, data)
-        trainer.get_train_dataloader()  # plans the batches
         self._require_steps_left(trainer)
         return trainer
 
@@ -192,7 +190,7 @@ class TrainingRun:
         model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
         if args.cooccurrence_embeddings and self.checkpoint is None:
             began = time.monotonic()
-            with cpu_threads(args.elastic_threads):
+            with args.elastic_threads():
                 directions = cooccurrence_embeddings(data.train, config.vocab_size, config.d_model, args.seed)
             set_embeddings(model, directions)
             if PartialState().is_main_process:
@@ -266,8 +264,8 @@ class TrainingRun:
             cost=_measure_cost(trainer),
             steps=trainer.state.global_step,
             epochs=trainer.state.epoch,
-            target_tokens=trainer.total_target_tokens,
-            padding_share=trainer.padding_share,
+            target_tokens=int(trainer.totals.target_tokens),
+            padding_share=trainer.batch_sampler.padding_share,
             processes=args.world_size,
             averaged=[directory.name for directory in self.averaging.averaged],
             resumed_from=self.checkpoint.name if self.checkpoint else None,
@@ -318,7 +316,7 @@ class TrainingRun:
 def _fastest_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> str:
     """The precision that trains a model fastest on this machine, measured; it is printed with the relative speeds."""
     parts = args.virtual_ranks or args.world_size * args.gradient_accumulation_steps
-    with cpu_threads(args.elastic_threads):
+    with args.elastic_threads():
         speeds = relative_speeds(config, args.device, args.target_tokens // parts)
     fastest = fastest_precision(speeds)
     measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())

@@ -1,8 +1,11 @@
 """`VaswaniTrainingArguments`: the paper's optimizer (5.3), and a batch size in tokens (5.1)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+import torch
 from accelerate.utils import parse_flag_from_env
 from transformers import Seq2SeqTrainingArguments
 
@@ -104,7 +107,13 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
             )
         self.average_tokens_across_devices = False  # the trainer would multiply the loss by the number of processes
 
-    @property
-    def elastic_threads(self) -> int | None:
-        """CPU threads of elastic training, on which its bits depend; None in other trainings."""
-        return None if self.virtual_ranks is None else self.virtual_rank_threads
+    @contextmanager
+    def elastic_threads(self) -> Iterator[None]:
+        """Fix PyTorch's number of CPU threads in elastic training, whose bits depend on it."""
+        before = torch.get_num_threads()
+        if self.virtual_ranks is not None:
+            torch.set_num_threads(self.virtual_rank_threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)

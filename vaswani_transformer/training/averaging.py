@@ -8,15 +8,13 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import SaveStrategy
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, logging
+from transformers.utils import logging
 
-from ..io.files import read_json
-from ..io.typed_json import from_json
+from ..io.files import file_errors_as_os_error
 from ..launch.processes import on_main_process
 from ..launch.signals import signal_steps
 from .callbacks import have_passed
@@ -30,19 +28,22 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
     """Mean of the weights of several checkpoints, summed in float64 and returned in float32.
 
     Args:
-        directories: Each with a `model.safetensors`, or its shards and their index.
+        directories: Each with `model.safetensors`, or its shards.
 
     Returns:
         The averaged state dict.
 
     Raises:
-        ValueError: Their tensors differ in name or shape, one is not finite, or a file is damaged.
-        FileNotFoundError: A directory has no safetensors, or lacks a shard.
+        ValueError: Their tensors differ in name or shape, or one is not finite; or there are no weights.
+        OSError: A file is damaged.
     """
     paths = [Path(directory) for directory in directories]
     total: dict[str, torch.Tensor] = {}
     for path in paths:
-        weights = _load_weights(path)
+        with file_errors_as_os_error(f"{path}: cannot be averaged"):
+            weights = {name: each for file in path.glob("model*.safetensors") for name, each in load_file(file).items()}
+        if not weights:
+            raise ValueError(f"{path}: has no model.safetensors")
         shapes, expected = ({name: tensor.shape for name, tensor in side.items()} for side in (weights, total))
         if total and shapes != expected:
             name = min(name for name, _ in shapes.items() ^ expected.items())
@@ -52,20 +53,6 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
                 raise ValueError(f"{path}: {name} is not finite, so training has diverged; lower the learning rate")
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
-
-
-def _load_weights(directory: Path) -> dict[str, torch.Tensor]:
-    files, index = [directory / SAFE_WEIGHTS_NAME], directory / SAFE_WEIGHTS_INDEX_NAME
-    if index.is_file() and not files[0].is_file():
-        shards = from_json(dict[str, str], read_json(index).get("weight_map"), f"{index}: weight_map").values()
-        files = [directory / shard for shard in sorted(set(shards))]
-    weights = {}
-    for file in files:
-        try:
-            weights.update(load_file(file))
-        except SafetensorError as error:
-            raise ValueError(f"{file}: is damaged, and cannot be averaged: {error}") from error
-    return weights
 
 
 class CheckpointAveraging(TrainerCallback):
@@ -84,8 +71,8 @@ class CheckpointAveraging(TrainerCallback):
         averaged: The directories that were averaged, oldest first.
 
     Raises:
-        ValueError: `last` is not positive. From `train()`: the trainer would delete the checkpoints too early
-            (`save_total_limit`), write none (`save_strategy`), or replace the average (`load_best_model_at_end`).
+        ValueError: `last` is not positive. From `train()`: `save_strategy` writes no checkpoints, or
+            `load_best_model_at_end` asks for other weights.
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
@@ -99,16 +86,11 @@ class CheckpointAveraging(TrainerCallback):
 
     def check(self, args: TrainingArguments) -> None:
         """Raise the ValueError that `train()` would raise, before anything expensive is done."""
-        # With a limit of 1, the trainer may delete all but the best; 0 is no limit.
-        least = max(self.last, 2) if args.metric_for_best_model is not None else self.last
-        if 0 < (args.save_total_limit or 0) < least:
-            raise ValueError(f"save_total_limit: {args.save_total_limit} is too few to average {self.last}; raise it")
         if args.load_best_model_at_end:
             raise ValueError("load_best_model_at_end: it excludes the averaging of checkpoints; set one or the other")
-        is_never = args.save_strategy == SaveStrategy.NO and self.every_minutes is None
-        if is_never or args.save_strategy == SaveStrategy.BEST:
+        if args.save_strategy == SaveStrategy.NO and self.every_minutes is None:
             raise ValueError(
-                "save_strategy: there will be no last checkpoints to average; give steps or epoch, or every_minutes "
+                "save_strategy: there will be no checkpoints to average; give steps or epoch, or every_minutes "
                 "(in train_wmt.py save_minutes)"
             )
 

@@ -1,7 +1,6 @@
 """Callbacks for the totals of a training, and its early end."""
 
 import time
-from time import process_time
 from typing import Any
 
 import torch
@@ -28,8 +27,8 @@ class TrainingTotals(TrainerCallback, ExportableState):
         seconds: Duration of the training.
         device_seconds: The same, summed over the processes that took part.
         processor_seconds: Processor time of all threads of this process.
-        target_tokens: Number of target tokens, over all processes; a tensor during training, so that counting need not
-            wait for the device.
+        target_tokens: Target tokens trained on, over all processes; a tensor during training, so that counting need
+            not wait for the device.
     """
 
     def __init__(self) -> None:
@@ -58,16 +57,16 @@ class TrainingTotals(TrainerCallback, ExportableState):
             setattr(self, name, before.get(name, 0.0))
         self.target_tokens = before.get("target_tokens", 0)
         self._processes = args.world_size
-        self._since, self._processor_since = time.monotonic(), process_time()
-        state.stateful_callbacks[type(self).__name__] = self.state()  # the checkpoint may lack it; saving needs the key
+        self._since, self._processor_since = time.monotonic(), time.process_time()
+        state.stateful_callbacks.setdefault(type(self).__name__, {})  # the checkpoint may lack it; saving needs the key
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._pass_time()
-        self._processes = 0
+        self._processes, self.target_tokens = 0, int(self.target_tokens)
 
     def _pass_time(self) -> None:
         if self._processes:
-            now, processor_now = time.monotonic(), process_time()
+            now, processor_now = time.monotonic(), time.process_time()
             self.seconds += now - self._since
             self.device_seconds += (now - self._since) * self._processes
             self.processor_seconds += processor_now - self._processor_since
@@ -125,6 +124,13 @@ class EarlyStopping(TrainerCallback):
         self.patience = patience
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._stop_without_progress(args, state, control)
+
+    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._stop_without_progress(args, state, control)
+        control.should_save |= control.should_training_stop  # so that the last steps are in the average
+
+    def _stop_without_progress(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
         name = f"eval_{args.metric_for_best_model.removeprefix('eval_')}"
         values = [entry[name] for entry in state.log_history if name in entry]
         best = max if args.greater_is_better else min
@@ -135,8 +141,3 @@ class EarlyStopping(TrainerCallback):
                     f"early_stopping_patience: training ends at step {state.global_step}; the last {self.patience} "
                     f"evaluations did not improve on an {name} of {best(values):.4g}"
                 )
-
-    def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object) -> None:
-        self.on_train_begin(args, state, control)
-        if control.should_training_stop:
-            control.should_save = True  # so that the last steps are in the average

@@ -4,11 +4,10 @@ OUTPUT_DIR/_incomplete/checkpoint-N/    while it is written; the remains of an i
 OUTPUT_DIR/checkpoint-N/                complete: what `Seq2SeqTrainer` saves, and `manifest.json`
 
 `Seq2SeqTrainer` saves the model, its tokenizer, the optimizer, the scheduler, the random states of every rank, the
-arguments, and `trainer_state.json` with the step, the log and the states of callbacks. The manifest has the step, the
-size and SHA-256 of every other file but config.json, and a digest of itself.
+arguments, and `trainer_state.json` with the step, the log and the states of callbacks. The manifest has the size and
+SHA-256 of every other file but config.json.
 """
 
-import platform
 import re
 import shutil
 from collections.abc import Iterable
@@ -21,12 +20,11 @@ from transformers.utils import CONFIG_NAME, logging
 
 from ..io.files import atomic_remove, publish, read_json
 from ..io.manifests import MANIFEST_NAME, Manifest, find_damage
-from ..launch.processes import first_message, on_main_process
+from ..launch.processes import on_each_machine, on_main_process
 
 
 logger = logging.get_logger(__name__)
 
-_verified: set[tuple[Path, bytes]] = set()  # directories and manifests
 STAGING_NAME = "_incomplete"  # the trainer's pushes to the Hub leave out what begins with an underscore
 
 
@@ -44,17 +42,13 @@ def checkpoint_step(directory: str | Path) -> int | None:
 
 
 def checkpoint_damage(directory: Path, needs_manifest: bool = True) -> str | None:
-    """What is wrong with a checkpoint; None if each file is as its manifest says. It is verified once per program.
+    """What is wrong with a checkpoint; None if each file is as its manifest says.
 
     Args:
         directory: The checkpoint.
         needs_manifest: Whether one without a manifest is damaged; the stock trainer writes none.
     """
-    if not directory.is_dir():
-        return "is missing"
-    if not (directory / MANIFEST_NAME).is_file():
-        return f"{MANIFEST_NAME} is missing" if needs_manifest else None
-    if _identity(directory) in _verified:
+    if not needs_manifest and directory.is_dir() and not (directory / MANIFEST_NAME).is_file():
         return None
     if (damage := find_damage(directory)) is not None:
         return damage
@@ -62,54 +56,45 @@ def checkpoint_damage(directory: Path, needs_manifest: bool = True) -> str | Non
         read_json(directory / CONFIG_NAME, CONFIG_NAME)  # the manifest leaves it out
     except (ValueError, OSError) as error:
         return str(error)
-    if checkpoint_step(directory) not in (None, step := Manifest.load(directory).notes.get("step")):
-        return f"{MANIFEST_NAME} is of step {step}"
-    trust(directory)
     return None
 
 
-def trust(directory: Path) -> None:
-    """Note that this program has written a checkpoint, or verified it, so that it does not read the files again."""
-    _verified.add(_identity(directory))
-
-
-def _identity(directory: Path) -> tuple[Path, bytes]:
-    return directory.absolute(), (directory / MANIFEST_NAME).read_bytes()
-
-
-def find_reason_not_to_resume(directory: str | Path) -> str | None:
-    """Why training cannot resume from a checkpoint; None if it can. Collective: the same on all ranks.
+def verify_checkpoint(directory: Path) -> None:
+    """Raise a ValueError on all ranks unless training can resume from a checkpoint. Collective.
 
     One process of each machine reads the files, so that a checkpoint must be complete on every machine.
     """
-    reason = None
-    if PartialState().is_local_main_process:
-        reason = checkpoint_damage(Path(directory))
-        if reason is None and SCHEDULER_NAME not in Manifest.load(Path(directory)).files:
-            reason = f"was saved without {SCHEDULER_NAME} (save_only_model)"
-        if reason is not None and not PartialState().is_main_process:
-            reason += f" on {platform.node()}"
-    return first_message(reason)
+
+    def verify() -> None:
+        damage = checkpoint_damage(directory)
+        if damage is None and SCHEDULER_NAME not in Manifest.load(directory).files:
+            damage = f"was saved without {SCHEDULER_NAME} (save_only_model)"
+        if damage is not None:
+            raise ValueError(f"{directory}: cannot be resumed from, {damage}")
+
+    on_each_machine(verify)
 
 
 def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
     """The newest checkpoint from which training can resume, or None. Collective; a warning names those skipped."""
     names = on_main_process(lambda: [directory.name for directory in list_checkpoints(output_dir).values()])
     for directory in (Path(output_dir, name) for name in reversed(names)):
-        reason = find_reason_not_to_resume(directory)
-        if reason is None:
+        try:
+            verify_checkpoint(directory)
+        except ValueError as error:
+            if PartialState().is_main_process:
+                logger.warning(str(error))
+        else:
             return directory
-        if PartialState().is_main_process:
-            logger.warning(f"{directory}: skipped, {reason}")
     return None
 
 
 def remove_incomplete(output_dir: str | Path) -> None:
-    """Delete the remains of interrupted saves and deletions; a warning names each checkpoint that was not finished."""
-    remains = Path(output_dir, STAGING_NAME)
-    for directory in list_checkpoints(remains).values():
+    """Delete what interrupted saves and deletions left; a warning names each unfinished checkpoint."""
+    staging = Path(output_dir, STAGING_NAME)
+    for directory in list_checkpoints(staging).values():
         logger.warning(f"{Path(output_dir, directory.name)}: skipped, the training ended while it was written")
-    shutil.rmtree(remains, ignore_errors=True)
+    shutil.rmtree(staging, ignore_errors=True)
 
 
 def remove_surplus(output_dir: Path, limit: int, step: int, needed: Iterable[int]) -> None:

@@ -73,29 +73,20 @@ class DivergenceGuard(TrainerCallback):
     Args:
         examples: Maps a step, counted from 1, to the indices of its examples in the training set.
 
-    Attributes:
-        norm: 2-norm of the gradients of the latest step, a scalar on their device.
-
     Raises:
         DivergenceError: From `train()`.
     """
 
-    norm: torch.Tensor
-
     def __init__(self, examples: Callable[[int], Sequence[int]] | None = None) -> None:
         self._examples = examples
         self._pending: _Verdict | None = None
-
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._pending = None
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._judge(args, kwargs["optimizer"])
         gradients = [weight.grad for weight in kwargs["model"].parameters() if weight.grad is not None]
-        self.norm = total_norm(gradients, 2.0)
-        finite, copied = self.norm.isfinite(), None
+        finite, copied = total_norm(gradients, 2.0).isfinite(), None
         if finite.device.type != "cpu":
             finite = finite.to("cpu", non_blocking=True)
             copied = torch.Event(device=args.device)

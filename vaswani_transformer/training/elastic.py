@@ -14,7 +14,6 @@ chosen otherwise; the trainer fixes the number of threads. On GPUs the kernels m
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -181,14 +180,3 @@ class MicroBatches(torch.utils.data.Dataset):
 
     def __getitem__(self, indices: list) -> MicroBatch:
         return self.collate(self.rows.__getitems__(indices))
-
-
-@contextmanager
-def cpu_threads(number: int | None) -> Iterator[None]:
-    """Set PyTorch's number of CPU threads inside the context; None leaves it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -6,21 +6,18 @@ training needs is in callbacks or in the loss.
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from copy import copy, deepcopy
+from collections.abc import Callable, Sequence
+from copy import copy
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from datasets import Dataset
-from huggingface_hub import ModelCard
 from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, Seq2SeqTrainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput, SaveStrategy
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput
 
 from ..data.batching import TokenBudgetBatchSampler
 from ..data.bpe_dropout import BpeDropout, EpochBatches, ResampledPairs
@@ -35,15 +32,14 @@ from .callbacks import TrainingTotals
 from .checkpoints import (
     STAGING_NAME,
     checkpoint_step,
-    find_reason_not_to_resume,
     newest_complete_checkpoint,
     publish_files,
     remove_incomplete,
     remove_surplus,
-    trust,
+    verify_checkpoint,
 )
 from .divergence import DivergenceGuard
-from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, cpu_threads, separate_gradients
+from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, separate_gradients
 from .flops import training_flops
 from .loss import LabelSmoothedLoss
 from .muon import Muon, split_parameters
@@ -68,15 +64,19 @@ class VaswaniTrainer(Seq2SeqTrainer):
             `target_length` every row is read once, to compute the lengths.
         processing_class: The tokenizer; not needed with a `data_collator`.
 
+    Attributes:
+        batch_sampler: The planned batches of `train_dataset`; missing without one.
+
     Raises:
-        ValueError: `label_smoothing_factor` is not 0; `bpe_dropout` is not for this tokenizer; or one process is given
-            several GPUs. From `train()`: the token budget cannot hold the longest sentence, or be divided (see
+        ValueError: `label_smoothing_factor` is not 0; `bpe_dropout` is not for this tokenizer; one process is given
+            several GPUs; or the token budget cannot hold the longest sentence, or be divided (see
             `TokenBudgetBatchSampler`).
         DivergenceError: From `train()` and `save_model()`: a loss, gradient or weight is not finite. Such weights are
             never written.
     """
 
     state: TrainerState
+    batch_sampler: TokenBudgetBatchSampler
     _staging: Path | None = None  # the staging directory while a checkpoint is being written
 
     def __init__(
@@ -99,21 +99,19 @@ class VaswaniTrainer(Seq2SeqTrainer):
                 raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
             kwargs["compute_loss_func"] = LabelSmoothedLoss(model.config.label_smoothing)
         super().__init__(model, args, **kwargs)
-        self._bpe_dropout = BpeDropout(self.processing_class, args.bpe_dropout) if args.bpe_dropout else None
+        self.model.register_load_state_dict_post_hook(_forget_tied_keys)
+        if args.save_on_each_node:  # transformers 5.23 writes weights on rank 0 alone
+            self.model.should_save_on_this_rank = bool
         self.validation_bleu = validation_bleu
         self.virtual_ranks: VirtualRanks | None = None
         if args.virtual_ranks is not None:
             self.virtual_ranks = VirtualRanks(args.virtual_ranks, args.world_size, args.process_index)
-        self._mixed = mixed
-        self.batch_sampler: TokenBudgetBatchSampler | None = None
-        self.padding_share = 0.0
         self._resampled: ResampledPairs | None = None
-        self._planned_for: tuple[Dataset, dict[str, int]] | None = None
-        self.add_callback(SeedByRank())
-        self.add_callback(TrainingTotals())
-        self._start_interval()
+        if self.train_dataset is not None:
+            self._plan_batches(mixed)
         self._divergence = DivergenceGuard(self.step_examples)
-        self.add_callback(self._divergence)
+        for callback in (SeedByRank(), TrainingTotals(), self._divergence):
+            self.add_callback(callback)
 
     @property
     def totals(self) -> TrainingTotals:
@@ -121,15 +119,35 @@ class VaswaniTrainer(Seq2SeqTrainer):
         # Looked up each time, since `restore_callback_states_from_checkpoint` replaces the callbacks.
         return next(callback for callback in self.callback_handler.callbacks if isinstance(callback, TrainingTotals))
 
-    @property
-    def total_target_tokens(self) -> int:
-        """Number of target tokens that the model was trained on, over all processes."""
-        return int(self.totals.target_tokens)
-
     # Batches: measured in tokens, and equal however they are divided.
 
+    def _plan_batches(self, mixed: Sequence[MixedCorpus]) -> None:
+        args = self.args
+        seed = args.seed if args.data_seed is None else args.data_seed
+        lengths: tuple[Any, Any] = self._lengths("source_length", "input_ids"), self._lengths("target_length", "labels")
+        if args.bpe_dropout:
+            longest = self.model.config.max_positions or args.source_tokens + args.target_tokens
+            limits = min(args.source_tokens, longest), min(args.target_tokens, longest)
+            dropout = BpeDropout(self.processing_class, args.bpe_dropout)
+            self._resampled = ResampledPairs(self.train_dataset, lengths, limits, dropout, seed)
+            lengths = self._resampled.bounds
+        self.batch_sampler = TokenBudgetBatchSampler(
+            *lengths,
+            source_tokens=args.source_tokens,
+            target_tokens=args.target_tokens,
+            num_parts=args.virtual_ranks or args.world_size * args.gradient_accumulation_steps,
+            seed=seed,
+            window=args.batch_window,
+            mixed=mixed,
+        )
+
+    def _lengths(self, column: str, tokens: str) -> Sequence[int]:
+        if column in self.train_dataset.column_names:
+            return self.train_dataset[column][:]  # at once: millions of rows one by one take minutes
+        return [len(row) for row in self.train_dataset[tokens]]
+
     def get_train_dataloader(self) -> DataLoader:
-        sampler: TokenBudgetBatchSampler | EpochBatches = self._plan_batches()
+        sampler: TokenBudgetBatchSampler | EpochBatches = self.batch_sampler
         rows = self.train_dataset
         if self.args.remove_unused_columns:
             rows = rows.select_columns(sorted({"input_ids", "attention_mask", "labels"} & {*rows.column_names}))
@@ -148,39 +166,8 @@ class VaswaniTrainer(Seq2SeqTrainer):
         )
         return self.accelerator.prepare(loader)
 
-    def _plan_batches(self) -> TokenBudgetBatchSampler:
-        """Plan the global batches again only if data or options have changed: millions of rows take a while."""
-        settings = {
-            "source_tokens": self.args.source_tokens,
-            "target_tokens": self.args.target_tokens,
-            "num_parts": self.args.virtual_ranks or self.args.world_size * self.args.gradient_accumulation_steps,
-            "seed": self.args.data_seed if self.args.data_seed is not None else self.args.seed,
-            "window": self.args.batch_window,
-        }
-        if self.batch_sampler is None or self._planned_for != (self.train_dataset, settings):
-            lengths = self._lengths("source_length", "input_ids"), self._lengths("target_length", "labels")
-            if self._bpe_dropout is None:
-                self.batch_sampler = TokenBudgetBatchSampler(*lengths, **settings, mixed=self._mixed)
-                self.padding_share = self.batch_sampler.padding_share
-            else:
-                longest = self.model.config.max_positions or self.args.source_tokens + self.args.target_tokens
-                limits = min(self.args.source_tokens, longest), min(self.args.target_tokens, longest)
-                dropout, seed = self._bpe_dropout, settings["seed"]
-                self._resampled = ResampledPairs(self.train_dataset, lengths, limits, dropout, seed)
-                self.batch_sampler = TokenBudgetBatchSampler(*self._resampled.bounds, **settings, mixed=self._mixed)
-                self.padding_share = self._resampled.padding_share(self.batch_sampler)
-            self._planned_for = self.train_dataset, settings
-        return self.batch_sampler
-
-    def _lengths(self, column: str, tokens: str) -> Sequence[int]:
-        if column in self.train_dataset.column_names:
-            return self.train_dataset[column][:]  # at once: millions of rows one by one take minutes
-        return [len(row) for row in self.train_dataset[tokens]]
-
     def step_examples(self, step: int) -> list[int]:
         """Indices in the training set of a step's global batch, over all processes; steps count from 1."""
-        if self.batch_sampler is None:
-            return []
         sampler, parts = copy(self.batch_sampler), self.batch_sampler.num_parts
         epoch, batch = divmod(step - 1, len(sampler) // parts)
         sampler.set_epoch(epoch)
@@ -223,22 +210,22 @@ class VaswaniTrainer(Seq2SeqTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
         """Sum the gradients of virtual ranks in the order of a tree, and the likelihoods for the log."""
-        if not isinstance(inputs, list) or self.virtual_ranks is None:
-            loss = super().training_step(model, inputs, num_items_in_batch)
+        step, ranks = super().training_step, self.virtual_ranks
+        if ranks is None or not isinstance(inputs, list):
+            loss = step(model, inputs, num_items_in_batch)
             self._likelihoods += self._likelihood
             return loss
         # Unwrapped, since `DistributedDataParallel` would add gradients in another order.
         model = self.accelerator.unwrap_model(model, keep_torch_compile=True)
         parameters = [weights for weights in model.parameters() if weights.requires_grad]
-        micro_batches = dict(zip(self.virtual_ranks.block(self.virtual_ranks.process), inputs, strict=True))
-        step = super().training_step
+        micro_batches = dict(zip(ranks.block(ranks.process), inputs, strict=True))
 
         def compute(virtual_rank: int) -> list[torch.Tensor]:
             backward = partial(step, model, micro_batches[virtual_rank], num_items_in_batch)
             gradients = separate_gradients(parameters, backward, self.args.seed, self.state.global_step, virtual_rank)
             return [*gradients, self._likelihood]
 
-        *gradients, loss, likelihood = self.virtual_ranks.tree_sum(compute)
+        *gradients, loss, likelihood = ranks.tree_sum(compute)
         for weights, gradient in zip(parameters, gradients, strict=True):
             weights.grad = gradient
         self._losses.append(loss)
@@ -252,12 +239,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
             return self.compute_loss_func.likelihood
         return torch.zeros((), device=self.args.device)
 
-    def _get_grad_norm(self, model: torch.nn.Module, grad_norm: torch.Tensor | None = None) -> torch.Tensor | None:
-        """None, unless clipping has computed it: `DivergenceGuard` computes it, and `log` takes it from there."""
-        if grad_norm is None:
-            self.accelerator.unscale_gradients()
-        return grad_norm
-
     def floating_point_ops(self, inputs: MicroBatch | list[MicroBatch]) -> float:
         """Operations by the shapes of a micro-batch or several; transformers estimates 6 for each weight and token."""
         if isinstance(inputs, list):
@@ -266,12 +247,11 @@ class VaswaniTrainer(Seq2SeqTrainer):
         return training_flops(self.model.config, sentences, source_length, inputs["labels"].shape[1])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Add speed, padding, norm and likelihood to the loss; see the class."""
-        if "loss" in logs and self.batch_sampler is not None:
+        """Add speed, padding and likelihood to the loss; see the class."""
+        if "loss" in logs:
             seconds = max(time.monotonic() - self._interval_began, 1e-9)  # two readings of a coarse clock may be equal
-            logs["target_tokens_per_second"] = (self.total_target_tokens - self._tokens_before) / seconds
-            logs["padding_share"] = self.padding_share
-            logs.setdefault("grad_norm", self._divergence.norm.item())
+            logs["target_tokens_per_second"] = (int(self.totals.target_tokens) - self._tokens_before) / seconds
+            logs["padding_share"] = self.batch_sampler.padding_share
             if self._losses:  # the trainer's mean over processes would round differently for each number of processes
                 logs["loss"] = torch.stack(self._losses).double().mean().item()
             if isinstance(self.compute_loss_func, LabelSmoothedLoss):
@@ -284,7 +264,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         """Begin the interval whose speed is logged next."""
         self._losses: list[torch.Tensor] = []  # one for each step of elastic training
         self._likelihoods = torch.zeros((), device=self.args.device)  # summed over the steps
-        self._tokens_before = self.total_target_tokens
+        self._tokens_before = int(self.totals.target_tokens)
         self._steps_before = self.state.global_step
         self._interval_began = time.monotonic()
 
@@ -299,51 +279,37 @@ class VaswaniTrainer(Seq2SeqTrainer):
         Raises:
             ValueError: The checkpoint is incomplete or damaged, or there is none.
         """
-        checkpoint = self._verify(resume_from_checkpoint) if resume_from_checkpoint else None
+        checkpoint: str | Path | None = None
+        if resume_from_checkpoint is True:
+            checkpoint = newest_complete_checkpoint(self.args.output_dir)
+            if checkpoint is None:
+                raise ValueError(f"output_dir: {self.args.output_dir} holds no complete checkpoint to resume from")
+        elif resume_from_checkpoint:
+            checkpoint = resume_from_checkpoint
+            verify_checkpoint(Path(checkpoint))
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
-        if self.args.save_on_each_node:  # transformers 5.23 writes weights on rank 0 alone
-            self.model.should_save_on_this_rank = bool
-        self.model.register_load_state_dict_post_hook(_forget_tied_keys)
-        with cpu_threads(self.args.elastic_threads):
+        with self.args.elastic_threads():
             return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
-    def _verify(self, checkpoint: str | Path | Literal[True]) -> Path:
-        if checkpoint is True:
-            newest = newest_complete_checkpoint(self.args.output_dir)
-            if newest is None:
-                raise ValueError(f"output_dir: {self.args.output_dir} holds no complete checkpoint to resume from")
-            return newest
-        if (reason := find_reason_not_to_resume(checkpoint)) is not None:
-            raise ValueError(f"resume_from_checkpoint: {checkpoint} cannot be resumed from: {reason}")
-        return Path(checkpoint)
-
     def _run_epoch(self, *, epoch: int, epochs_trained: int, **kwargs: Any) -> None:
-        """Before the first step, the only place where a training can still end, test whether a save succeeds."""
-        # A training that is resumed at its end; the base class would see that only after one more step.
+        """End a training that is resumed at its end, which the base class would do only after one more step."""
         self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
         if self.control.should_training_stop:
             return
         if epoch == epochs_trained:
-            if self.args.save_strategy != SaveStrategy.NO:
-                self._test_save()
             self._start_interval()
-        if self.batch_sampler is not None:  # accelerate's loaders set it late, or, on several processes, never
-            self.batch_sampler.set_epoch(epoch)
+        self.batch_sampler.set_epoch(epoch)  # accelerate's loaders set it late, or, on several processes, never
         super()._run_epoch(epoch=epoch, epochs_trained=epochs_trained, **kwargs)
 
-    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Evaluate as `Seq2SeqTrainer.evaluate` does, without any effect on later training steps."""
+    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
+        """Also compute the BLEU, which `compute_metrics` could not; without any effect on later training steps."""
         device = self.args.device
         # Every iteration over a `DataLoader`, shuffled or not, draws a seed from the generator that dropout uses.
         with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-            return super().evaluate(*args, **kwargs)
-
-    def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
-        """Also compute the BLEU, which may choose when to stop; `compute_metrics` does not get the model."""
-        output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
-        if self.validation_bleu is not None and metric_key_prefix == "eval":
-            output.metrics["eval_bleu"] = self.validation_bleu(self.model)
+            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+            if self.validation_bleu is not None and metric_key_prefix == "eval":
+                output.metrics["eval_bleu"] = self.validation_bleu(self.model)
         return output
 
     # Checkpoints: staged, given a manifest, and published by one rename when all ranks have written theirs.
@@ -357,71 +323,46 @@ class VaswaniTrainer(Seq2SeqTrainer):
         """
         self._divergence.check_weights(self.model, self.args, self.state)
         directory = Path(output_dir or self.args.output_dir)
-        staged = directory / STAGING_NAME / "model"
-        if self._staging is None and self.args.should_save:
-            with file_errors_as_os_error(f"{directory}: the model could not be written"):
-                super().save_model(str(staged), _internal_call=True)
-                Manifest.from_files(staged, MODEL_FILES).save(staged)
-                publish_files(staged, directory)
-            shutil.rmtree(staged.parent, ignore_errors=True)
-        elif self._staging is not None:
+        if self._staging is not None:
             with all_ranks_or_none(f"{directory}: could not be written"):  # transformers may wait for all ranks next
                 super().save_model(str(directory), _internal_call=True)
-        else:
-            super().save_model(str(directory), _internal_call=True)
+            return
+        staged = directory / STAGING_NAME / "model"
+        with file_errors_as_os_error(f"{directory}: the model could not be written"):
+            super().save_model(str(staged), _internal_call=True)
+            if self.args.should_save:
+                Manifest.from_files(staged, MODEL_FILES).save(staged)
+                publish_files(staged, directory)
+                shutil.rmtree(staged.parent)
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Stage the checkpoint, and publish it when all ranks have written theirs; `save_model` is but a part of it."""
-        with self._staged_checkpoint(trial) as (staged, directory):
-            if self.args.should_save:
-                self._publish(staged, directory)
-        if self.args.push_to_hub:
-            self._push_from_checkpoint(str(directory))
-
-    def _test_save(self) -> None:
-        """Write a whole checkpoint and delete it, so that a save that fails does so before the first step."""
-        state = self.state
-        self.state = deepcopy(state)  # saving changes it
-        try:
-            with self._staged_checkpoint(None):
-                pass
-        finally:
-            self.state = state
-
-    @contextmanager
-    def _staged_checkpoint(self, trial: Any) -> Iterator[tuple[Path, Path]]:
-        """Write a checkpoint into the staging directory, which is deleted at the end. Collective.
-
-        Yields:
-            Its directory there, and its place.
-
-        Raises:
-            OSError: A file could not be written on some rank, also in the context.
-        """
+        """Stage the checkpoint, and publish it when all ranks have written theirs; `save_model` is a part of that."""
         parent, name = Path(self._get_output_dir(trial)), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         staged, directory = parent / STAGING_NAME / name, parent / name
         self._staging, failed = staged.parent, f"{directory}: could not be written"
         try:
             # Every rank writes its own random state: a checkpoint is complete when all ranks have done so.
             with all_ranks_or_none(failed):
-                super()._save_checkpoint(self.model, trial)
+                super()._save_checkpoint(model, trial)
             with all_ranks_or_none(failed):
-                yield staged, directory
+                if self.args.should_save:
+                    self._publish(staged, directory)
         finally:
             self._staging = None
             if self.is_local_process_zero():
                 shutil.rmtree(staged.parent, ignore_errors=True)
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(directory))
 
     def _publish(self, staged: Path, directory: Path) -> None:
         state = self.state
         if state.best_model_checkpoint == str(staged):
             state.best_model_checkpoint = str(directory)
             state.save_to_json(str(staged / TRAINER_STATE_NAME))
-        Manifest.from_files(staged, step=state.global_step).save(staged)
+        Manifest.from_files(staged).save(staged)
         publish(staged, directory)  # replaces a damaged checkpoint of this step
-        trust(directory)
         needed = [checkpoint_step(state.best_model_checkpoint or "")]
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, CheckpointAveraging):
@@ -437,16 +378,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
         """Push only what is published: the upload runs in the background, and needs files that stay."""
         if self._staging is None:
             super()._push_from_checkpoint(checkpoint_folder)
-
-    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
-        """Write transformers' card with the pipeline tag "translation", unless there is a card."""
-        path = Path(self.args.output_dir, "README.md")
-        if not self.is_world_process_zero() or path.exists():
-            return
-        super().create_model_card(*args, **kwargs)
-        card = ModelCard.load(path)
-        card.data.pipeline_tag = "translation"
-        card.save(path)
 
 
 def _forget_tied_keys(model: Any, keys: Any) -> None:
