@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -327,26 +327,6 @@ def zero_padding(config: VaswaniConfig, input_ids: torch.Tensor, embedded: torch
     return embedded.masked_fill(input_ids.eq(config.pad_token_id).unsqueeze(-1), 0.0)
 
 
-class SinusoidLayout(NamedTuple):
-    """How a positional encoding arranges sines and cosines.
-
-    Attributes:
-        alternates: Whether each cosine follows its sine; otherwise all sines come before all cosines.
-        reaches_end: Whether the last timescale is 10000; otherwise it is the one before, as in the paper's formula.
-    """
-
-    alternates: bool
-    reaches_end: bool
-
-
-# Values of `position_encoding` that are sinusoids.
-SINUSOIDS = {
-    "sinusoidal": SinusoidLayout(alternates=True, reaches_end=False),
-    "sinusoidal_halves": SinusoidLayout(alternates=False, reaches_end=True),
-    "sinusoidal_marian": SinusoidLayout(alternates=False, reaches_end=False),
-}
-
-
 def sinusoidal_positions(
     positions: torch.Tensor, d_model: int, layout: str = "sinusoidal", dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
@@ -355,7 +335,7 @@ def sinusoidal_positions(
     Args:
         positions: Integers of any shape.
         d_model: Even width of the encoding.
-        layout: A key of `SINUSOIDS`. "sinusoidal" is the paper's formula,
+        layout: A sinusoidal `position_encoding`. "sinusoidal" is the paper's formula,
             `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`, `PE(pos, 2i+1) = cos(...)`. "sinusoidal_halves" is the
             authors' code: sines in the first half, cosines in the second, timescales in a geometric progression from 1
             to 10000, both included. "sinusoidal_marian" has the same halves with the timescales of the paper's formula.
@@ -364,14 +344,13 @@ def sinusoidal_positions(
     Returns:
         `[*positions.shape, d_model]`
     """
-    alternates, reaches_end = SINUSOIDS[layout]
     # Apple's GPUs have no float64.
     precision = torch.float32 if positions.device.type == "mps" else torch.float64
     half = d_model // 2
     exponent = torch.arange(half, dtype=precision, device=positions.device)
-    exponent = exponent / (max(half - 1, 1) if reaches_end else half)  # [d_model / 2], from 0 to (almost) 1
+    exponent = exponent / (max(half - 1, 1) if layout == "sinusoidal_halves" else half)  # from 0 to (almost) 1
     angles = positions.unsqueeze(-1).to(precision) * torch.exp(-math.log(10000.0) * exponent)
-    if alternates:
+    if layout == "sinusoidal":
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
     return torch.cat((angles.sin(), angles.cos()), dim=-1).to(dtype)
 
