@@ -431,7 +431,8 @@ def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = N
     """
     product: Projection | None
     if all(_is_plain(linear) for linear in linears):
-        weight, bias = linears[0].weight, linears[0].bias  # [outputs, inputs], [outputs]
+        weight: torch.Tensor = linears[0].weight  # [outputs, inputs]
+        bias: torch.Tensor | None = linears[0].bias
         if len(linears) > 1:
             weight = torch.cat([linear.weight for linear in linears])
             bias = None if bias is None else torch.cat([linear.bias for linear in linears])
