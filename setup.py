@@ -33,6 +33,7 @@ setup(
             "parsing/*.md.jinja",
             "parsing/demo/*.mrg.xz",
             "runs/*.md.jinja",
+            "visualization/*.jinja",
             "visualization/explorer.*",
         ],
         "vaswani_transformer.recipes": ["configs/*.yaml", "launch/*.yaml"],

@@ -23,7 +23,6 @@ from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig, split_words
 from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused, require_new_file
-from vaswani_transformer.parsing.records import ParserRecord
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserScores, parse_corpus, score_parser
 from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line
 
@@ -87,7 +86,7 @@ def run(args: ParsingArguments) -> None:
         atomic_write(args.output, "".join(line + "\n" for line in lines))
         if gold is not None:
             scores = score_parser([tree_in_one_line(tree) for tree in gold], parses, seen)
-            ParserRecord(scores).save(args.record)
+            scores.save(args.record)
             show(scores)
 
 

@@ -41,6 +41,7 @@ from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, RecipeParser, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingArguments
+from vaswani_transformer.runs.run_directory import RECORD_NAME
 
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
@@ -134,7 +135,9 @@ def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
             "variant": job.row,
             **scaled_sizes(job.row, args.width, args.depth),
             "precision": args.precision,
-            **job.options,
+            "output_dir": job.directory,
+            "seed": job.seed,
+            "resume": (job.directory / RECORD_NAME).exists(),
         }
         return [str(TRAIN), *(word for name, value in options.items() for word in (f"--{name}", str(value)))]
 

@@ -29,38 +29,17 @@ from vaswani_transformer.parsing.run_scores import GoldTrees, f1_by_step, score_
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.summary import show_model
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
 @dataclass(frozen=True)
-class ParsingArguments(DataArguments):
+class ParsingArguments(TreebankOptions, DataArguments):
     """Treebanks, vocabulary, and the search."""
 
-    train: list[str] | None = option(
-        None, "Files of gold trees (plain, .gz, .bz2, .xz), or the embedded 'demo'.", decides="inputs"
-    )
-    silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.", decides="inputs")
-    gold_copies: int = option(
-        1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT, decides="inputs"
-    )
-    recombined_copies: int = option(
-        0,
-        "New trees for each gold tree that allows them, of phrases and words of the treebank; 6 suit a small one.",
-        Interval(minimum=0, maximum=1000),
-        decides="inputs",
-    )
-    validation: list[str] | None = option(None, "As train.", decides="inputs")
-    test: list[str] | None = option(None, "As train.", decides="inputs")
-    source_language: str = option("en", "Code of the language of the words.", decides="data")
     target_language: str = option(PARSE, "Name of the labels as a language; leave it as it is.", decides="data")
-    vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT, decides="data")
     shared_vocabulary: bool = option(
         False, "Share one matrix by words and labels, as for translation (3.4).", decides="weights"
-    )
-    keeps_tags: bool = option(
-        True, "Write words as their tags; otherwise as XX, as Vinyals et al. (2015) did.", decides="inputs"
     )
     max_length: int = option(1000, "Longest sequence trained on, in pieces of words or labels.", COUNT, decides="data")
     max_ratio: float = option(
@@ -78,35 +57,6 @@ class ParsingArguments(DataArguments):
         decides=None,
     )
 
-    @property
-    def treebank(self) -> TreebankOptions:
-        """What becomes of the treebanks.
-
-        Raises:
-            ValueError: There is none to train on, or none to draw the curve on; or an option has no effect.
-        """
-        mixing = ("replay", "replay_ratio", "synthetic", "synthetic_ratio", "replay_test")
-        vocabulary = ("tokenizer", "tokenizer_model", "tokenizer_sample", "min_frequency")
-        refuse_unused(
-            self,
-            {
-                **dict.fromkeys(mixing, "silver and gold_copies mix treebanks"),
-                **dict.fromkeys(vocabulary, "byte pairs are learned from all trees; leave it out"),
-                "target_language": "parsers have no other; leave it out",
-            },
-        )
-        if self.curve_sentences and not self.validation:
-            raise ValueError("curve_sentences: there is no validation set; give validation, or leave it out")
-        return TreebankOptions(
-            **{"validation": [], "test": [], **self.sources},
-            silver=self.silver or [],
-            gold_copies=self.gold_copies,
-            recombined_copies=self.recombined_copies,
-            language=self.source_language,
-            vocab_size=self.vocab_size,
-            keeps_tags=self.keeps_tags,
-        )
-
 
 def main() -> None:
     data_args, model_args, args = RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingArguments)).parse()
@@ -117,8 +67,7 @@ def main() -> None:
 def train_and_score(
     data_args: ParsingArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
 ) -> None:
-    refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
-    refuse_unused(args, dict.fromkeys(("eval_bleu", "length_penalties"), "parsers are scored by F1; leave it out"))
+    refuse_unused_options(data_args, model_args, args)
     config = model_args.configure(*data_args.languages, VaswaniParsingConfig)
     with main_process_first():
         corpora = parallel_corpora(data_args)
@@ -149,13 +98,33 @@ def train_and_score(
         run.write_results(trainer, record, texts, write_parsing_card)
         with suppress(OSError):  # standard output may be full or closed; all results are in files
             show_results(record)
-            show_model(args.output_dir, trainer.state.log_history)
+            print(f"The model is in {args.output_dir}.")
+
+
+def refuse_unused_options(
+    data_args: ParsingArguments, model_args: ModelArguments, args: RecipeTrainingArguments
+) -> None:
+    """Refuse options of translation that have no effect here, and those that lack another."""
+    if not data_args.train:
+        raise ValueError("train: give a treebank to train on, such as `train: [wsj-02-21.mrg]`")
+    if data_args.curve_sentences and not data_args.validation:
+        raise ValueError("curve_sentences: there is no validation set; give validation, or leave it out")
+    mixing = ("replay", "replay_ratio", "synthetic", "synthetic_ratio", "replay_test")
+    vocabulary = ("tokenizer", "tokenizer_model", "tokenizer_sample", "min_frequency")
+    instead = {
+        **dict.fromkeys(mixing, "silver and gold_copies mix treebanks"),
+        **dict.fromkeys(vocabulary, "byte pairs are learned from all trees; leave it out"),
+        "target_language": "parsers have no other; leave it out",
+    }
+    refuse_unused(data_args, instead)
+    refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
+    refuse_unused(args, dict.fromkeys(("eval_bleu", "length_penalties"), "parsers are scored by F1; leave it out"))
 
 
 def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
     """The arguments with parallel corpora and their vocabulary in place of treebanks."""
     prepared = Path(data_args.prepared) / "treebank" if data_args.prepared else None
-    corpora = prepare_treebank(prepared, data_args.treebank)
+    corpora = prepare_treebank(prepared, data_args)
     directory = Path(corpora["train"][0]).parent
     encoded = str(directory.with_name("encoded")) if data_args.prepared else None
     return dataclasses.replace(

@@ -41,7 +41,6 @@ from vaswani_transformer.runs.plots import plot_bleu_by_source_length
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord, SplitScores
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.summary import show_model
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 
 
@@ -79,7 +78,7 @@ def train_and_score(
         run.write_results(trainer, record, texts, write_model_card)
         with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
             show_results(record)
-            show_model(args.output_dir, trainer.state.log_history)
+            print(f"The model is in {args.output_dir}.")
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:

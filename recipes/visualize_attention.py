@@ -5,7 +5,6 @@
         --layer 2 --heads 1 3 --words Mann --merge_words --output cross.png
     python recipes/visualize_attention.py --model runs/demo --source "He sleeps." --picture entropy --output entropy.svg
     python recipes/visualize_attention.py --picture positions --d_model 128 --output positions.png
-    python recipes/visualize_attention.py --picture learning_rate --warmup_steps 8000 --output rate.svg
 
 Layers and heads are counted from 1. The target is the model's own translation, unless `--target` gives another.
 """
@@ -17,13 +16,7 @@ from vaswani_transformer.io.console import exit_on_error
 from vaswani_transformer.model.languages_vaswani import tagged, target_tag
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option, refuse_unused, require_new_file
-from vaswani_transformer.visualization.figures import (
-    Picture,
-    attention_view,
-    entropy_view,
-    learning_rate_view,
-    positions_view,
-)
+from vaswani_transformer.visualization.figures import Picture, attention_view, entropy_view, positions_view
 
 
 _SENTENCE = {"model", "source", "target", "target_language", "trust_remote_code"}
@@ -31,7 +24,6 @@ _USED = {  # the options of each picture
     "attention": {*_SENTENCE, "kind", "layer", "heads", "words", "merge_words"},
     "entropy": _SENTENCE,
     "positions": {"d_model"},
-    "learning_rate": {"d_model", "warmup_steps"},
 }
 
 
@@ -39,8 +31,8 @@ _USED = {  # the options of each picture
 class PictureArguments:
     """What to draw."""
 
-    picture: Literal["attention", "entropy", "positions", "learning_rate"] = option(
-        "attention", "Attention between words; its entropy in each head; the positional encoding; the learning rate."
+    picture: Literal["attention", "entropy", "positions"] = option(
+        "attention", "Attention between words; its entropy in each head; the positional encoding."
     )
     output: str = option(MISSING, "The picture to write, such as attention.svg or attention.png.")
     overwrite: bool = option(False, "Replace a picture that exists.")
@@ -55,8 +47,7 @@ class PictureArguments:
     heads: list[int] | None = option(None, "The heads, from 1; by default all.", COUNT)
     words: list[str] | None = option(None, "The words whose lines to draw; by default all.")
     merge_words: bool = option(False, "Draw words instead of the tokens that they are divided into.")
-    d_model: int = option(512, "Width of the model, of the positions and the learning rate.", COUNT)
-    warmup_steps: int = option(4000, "Step of the largest learning rate (5.3).", COUNT)
+    d_model: int = option(512, "Width of the positional encoding.", COUNT)
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
 
     def __post_init__(self) -> None:
@@ -76,8 +67,6 @@ def main() -> None:
 def draw(args: PictureArguments) -> Picture:
     if args.picture == "positions":
         return positions_view(args.d_model)
-    if args.picture == "learning_rate":
-        return learning_rate_view(args.d_model, args.warmup_steps)
     saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
     source = tagged(saved.config, args.source, target_tag(saved.config, None, args.target_language))
     sentences = (saved.load(), saved.tokenizer, source, args.target)

@@ -71,10 +71,10 @@ _RESULTS = {
         "seconds": 3000.0,
         "processor_seconds": 5900.0,
         "cost": {
-            "by_the_papers_accounting": 1.2345e16,
-            "counted": 4.567e15,
+            "by_the_papers_accounting": 2.9628e15,
+            "counted": 1.096e15,
             "rate": 9.876e11,
-            "utilisation": 0.36995,
+            "utilisation": 0.36992,
             "dtype": "bfloat16",
         },
         "steps": 6000,

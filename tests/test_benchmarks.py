@@ -111,7 +111,8 @@ def test_decode_measures_each_system_in_batches_of_each_size(trained, tokenizer,
     trained.save_pretrained(model)
     tokenizer.save_pretrained(model)
     texts = write_pairs(phrasebook("validation")[:16], tmp_path / "text", tmp_path / "references")
-    call_recipe("export.py", "--model", model, "--output", tmp_path / "exported", "--shortlist", *texts)
+    call_recipe("export.py", "--model", model, "--output", tmp_path / "exported")
+    (tmp_path / "exported" / "vmap.txt").write_text(f"\t{' '.join(tokenizer.get_vocab())}\n", encoding="utf-8")
     options = ("--rounds", 1, "--batch_sizes", 3, 16, "--output", output, "--exports", tmp_path / "exported")
     call_recipe("benchmarks/decode.py", "--model", model, "--text", texts[0], "--references", texts[1], *options)
     greedy, beam = recipe_module("benchmarks/decode.py").DecodeRecord.load(output / "decode.json").results

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, limit_of_files, write_pairs
-from models import distinct, make_parser
+from helpers import REPOSITORY, call_recipe, write_pairs
+from models import distinct
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -120,19 +120,25 @@ def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
     assert sum(tokens == target for tokens, target in zip(hypotheses, targets, strict=True)) >= 14
 
 
-def test_heads_with_keys_and_values_of_two_widths_are_refused(tokenizer, tmp_path):
-    model = distinct(vocab_size=len(tokenizer), d_k=5)
+def test_what_the_engine_cannot_express_is_refused(trained, tokenizer, tmp_path):
     with pytest.raises(ValueError, match=r"^d_v: must be 5 for CTranslate2, is 6"):
-        engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_the_engine_would_ignore_is_refused(trained, tokenizer, tmp_path):
+        engine.export_ctranslate2(distinct(vocab_size=len(tokenizer), d_k=5), tokenizer, tmp_path / "out")
     model = copy.deepcopy(trained)
     model.generation_config.no_repeat_ngram_size = 3
     with pytest.raises(ValueError, match="generation_config: CTranslate2 would ignore no_repeat_ngram_size"):
         engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+def test_only_tokens_of_a_shortlist_are_generated(greedy, tokenizer, tmp_path):
+    directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out")
+    lines = ["\te n", *(f"{token}\t{token}" for token in tokenizer.get_vocab())]
+    (directory / "vmap.txt").write_text("\n".join(lines), encoding="utf-8")
+    always = {*tokenizer.convert_tokens_to_ids(["e", "n"]), tokenizer.unk_token_id, tokenizer.eos_token_id}
+    for source in tokenizer(SOURCES[:4])["input_ids"]:
+        [tokens] = engine.CTranslate2Translator(directory).hypotheses([source])
+        assert len(tokens) > 1
+        assert set(tokens) <= always | set(source)
 
 
 def test_a_translation_ends_with_the_learned_table(tokenizer, tmp_path):
@@ -155,31 +161,11 @@ def test_only_an_earlier_export_is_replaced_and_only_if_forced(trained, tokenize
     assert not (tmp_path / "out" / "parity.json").exists()
 
 
-def test_an_export_that_cannot_be_written_leaves_what_was_there(trained, exported, tokenizer, tmp_path):
-    engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
-    for name in ("out", "new"):
-        with pytest.raises(OSError, match="File too large"), limit_of_files(5000):
-            engine.export_ctranslate2(trained, tokenizer, tmp_path / name, force=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {path.name for path in exported.iterdir()}
-
-
 def test_batches_hold_sources_of_one_length_all_of_them_within_the_budget():
     sources = [[3] * length for length in (2, 5, 2, 9, 5, 2, 2)]
     batches = list(batches_of_one_length(sources, tokens_per_batch=6))
     assert sorted(index for batch in batches for index in batch) == list(range(7))
     assert [[len(sources[index]) for index in batch] for batch in batches] == [[9], [5], [5], [2, 2, 2], [2]]
-
-
-def test_parity_of_the_same_weights_is_complete(greedy, tokenizer, exported):
-    references = [german for _, german in PAIRS[:16]]
-    report = parity.parity_report(
-        greedy, tokenizer, engine.CTranslate2Translator(exported), [*SOURCES[:16], " "], [*references, ""]
-    )
-    assert (report.lines, report.identical, report.identical_share) == (16, 16, 1.0)
-    assert report.differences == []
-    assert report.bleu["ours"] == report.bleu["exported"]
-    assert report.bleu["ours"].score == pytest.approx(100.0)
 
 
 def test_the_published_report_can_be_read():
@@ -261,7 +247,6 @@ def test_the_recipe_exports_and_reports(trained, tokenizer, tmp_path, capsys):
     ("arguments", "message"),
     [
         ("--references r", "references: has no effect here; it is for --text"),
-        ("--text nowhere", "nowhere"),
         ("--to marian --quantization int8", "quantization: has no effect here; it is for --to ctranslate2"),
         ("--text {two} --references {one}", "has 1 lines but .* has 2"),
         ("--text {blank}", "blank has no text"),
@@ -283,9 +268,3 @@ def test_a_sentence_longer_than_the_learned_positions_is_refused_before_the_expo
     with pytest.raises(SystemExit, match=r"text: line 2 has \d+ tokens, and the export takes 20; split it"):
         call_recipe("export.py", "--model", tmp_path / "m", "--output", tmp_path / "out", "--text", tmp_path / "text")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_parser_is_refused(tmp_path):
-    parser = make_parser(tmp_path / "parser")
-    with pytest.raises(SystemExit, match="is of type 'vaswani_parser', not 'vaswani'"):
-        call_recipe("export.py", "--model", parser, "--output", tmp_path / "out")

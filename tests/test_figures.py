@@ -1,4 +1,4 @@
-"""Pictures of attention: the lines of an SVG, read back, are the weights; entropy, positions and rates as by loops."""
+"""Pictures of attention: the lines of an SVG, read back, are the weights; entropy and positions as by loops."""
 
 import math
 import re
@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from vaswani_transformer import noam_learning_rate
 from vaswani_transformer.visualization.attention import AttentionWeights
 from vaswani_transformer.visualization.figures import (
     attention_entropy,
     draw_attention,
-    learning_rate_view,
     positions_view,
 )
 
@@ -106,14 +104,6 @@ def test_positions_are_the_papers_formula():
         angle = position / 10000 ** (dimension // 2 * 2 / 6)
         expected = math.cos(angle) if dimension % 2 else math.sin(angle)
         assert drawn[position, dimension] == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(("warmup", "steps"), [(4000, 100_000), (50, 20)])
-def test_the_rate_is_the_schedules(warmup, steps):
-    [line] = learning_rate_view(256, warmup, steps).figure.axes[0].lines
-    for step, rate in zip(*line.get_data(), strict=True):
-        assert rate == pytest.approx(noam_learning_rate(int(step), 256, warmup))
-    assert {1, min(warmup, steps), steps} <= set(line.get_xdata())
 
 
 def test_words_that_are_not_in_the_sentence_cannot_be_drawn(weights):

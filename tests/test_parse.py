@@ -7,7 +7,7 @@ from nltk import Tree
 from transformers import pipeline
 
 from vaswani_transformer.model.parsing_vaswani import split_words
-from vaswani_transformer.parsing.records import ParserRecord
+from vaswani_transformer.parsing.scoring import ParserScores
 
 
 GOLD = "((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n((S (NP-SBJ (-NONE- *)) (VP (VB Go)) (. .)))\n"
@@ -47,8 +47,8 @@ def test_trees_are_scored_against_gold_ones(model, tmp_path):
     (tmp_path / "gold.mrg").write_text(GOLD, encoding="utf-8")
     options = ["--model", model, "--gold", tmp_path / "gold.mrg", "--constrained"]
     call_recipe("parse.py", *options, "--output", tmp_path / "trees.mrg")
-    record = ParserRecord.load(tmp_path / "trees.json")
-    assert (record.scores.sentences, record.scores.repairs) == (2, 0)
+    scores = ParserScores.load(tmp_path / "trees.json")
+    assert (scores.sentences, scores.repairs) == (2, 0)
     assert [Tree.fromstring(line).leaves() for line in (tmp_path / "trees.mrg").read_text("utf-8").splitlines()] == [
         ["The", "cat", "sat", "."],
         ["Go", "."],
@@ -63,7 +63,7 @@ def test_trees_that_stand_in_training_are_left_out_of_further_scores(model, tmp_
     for gold in ("gold", "second"):
         options = ("--gold", tmp_path / f"{gold}.mrg", "--train", tmp_path / "train.mrg", "--constrained")
         call_recipe("parse.py", "--model", model, *options, "--output", tmp_path / f"{gold}.parsed")
-        found[gold] = ParserRecord.load(tmp_path / f"{gold}.json").scores
+        found[gold] = ParserScores.load(tmp_path / f"{gold}.json")
     assert found["gold"].all_sentences.sentences == 2
     assert found["gold"].unseen == found["second"].all_sentences
     assert found["gold"].unseen_evalb == found["second"].evalb

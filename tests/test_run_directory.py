@@ -2,8 +2,6 @@
 
 import errno
 import fcntl
-import os
-import signal
 from dataclasses import fields
 from inspect import get_annotations
 from pathlib import Path
@@ -156,9 +154,6 @@ def test_what_is_known_later_is_added_to_the_record_and_compared(tmp_path: Path,
     assert load_record(tmp_path)["vocabulary"] == "5"
 
 
-# The lock.
-
-
 def test_a_run_is_locked_as_long_as_it_is_open(tmp_path: Path, corpus: list[str]) -> None:
     with open_run(tmp_path / "run", describe(corpus), resume=False):
         for resume in (False, True):
@@ -166,22 +161,6 @@ def test_a_run_is_locked_as_long_as_it_is_open(tmp_path: Path, corpus: list[str]
             with pytest.raises(ValueError, match="another process is at work"), again:
                 pass
     begin(tmp_path / "run", describe(corpus), resume=True)
-
-
-def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        with locked(tmp_path / "run"):
-            os.write(writer, b"held")
-            signal.pause()
-    assert os.read(reader, 4) == b"held"
-    with pytest.raises(ValueError, match="another process is at work"), locked(tmp_path / "run"):
-        pass
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    with locked(tmp_path / "run"):
-        pass
 
 
 def test_without_locks_a_warning_says_so(

@@ -28,7 +28,7 @@ ALLOWED = {
     "training": {"data", "io", "launch", "options"},
     "evaluation": {"data", "model"},
     "decoding": {"convert", "data", "io", "launch", "model", "options"},
-    "parsing": {"data", "decoding", "evaluation", "io", "model", "runs"},
+    "parsing": {"data", "decoding", "evaluation", "io", "model", "options", "runs"},
     "convert": {"evaluation", "io", "model"},
     "visualization": {"io", "model"},
     "runs": {"data", "decoding", "evaluation", "io", "launch", "model", "options", "training"},

@@ -79,7 +79,7 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     assert parser.model.generation_config.num_beams == 2
     assert "│ test" in result.stdout
     assert "EVALB's F1 is the program's" in " ".join(result.stdout.split())
-    assert f"The model is in {directory}; its best eval_loss was " in result.stdout
+    assert f"The model is in {directory}." in result.stdout
 
     again = run_recipe(*command(settings, tmp_path), "--resume")
     assert again.returncode == 0
@@ -116,12 +116,9 @@ def test_gold_trees_have_their_tags(keeps_tags, settings, tmp_path):
     ("changes", "message"),
     [
         ({"train": __file__}, r"test_train_parsing.py, line 1: "),
-        ({"vocab_size": 30000}, "vocab_size: the corpus supports only"),
-        ({"max_length": 3}, "cleaning left no sentence pair"),
         ({"curve_sentences": 2, "validation": None}, "curve_sentences: there is no validation set"),
         ({"eval_bleu": 4}, "eval_bleu: has no effect here; parsers are scored by F1"),
         ({"tokenizer": "x"}, "tokenizer: has no effect here; byte pairs are learned"),
-        ({"target_language": "de"}, "target_language: has no effect here"),
     ],
 )
 def test_mistakes_are_one_line(changes, message, settings, tmp_path):

@@ -95,9 +95,7 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     card = ModelCard.load(directory / "README.md")
     assert f"| {results['test']['bleu']['score']:.2f} | {chrf.score:.2f} |" in card.text
     assert results["test"]["bleu"]["score"] < copy.score
-    best = max((entry["eval_bleu"], -entry["step"]) for entry in logged if "eval_bleu" in entry)
-    where = f"The model is in {directory}; its best eval_bleu was {best[0]:.4g}, at step {-best[1]:.0f}."
-    assert where in result.stdout.splitlines()
+    assert f"The model is in {directory}." in result.stdout.splitlines()
 
 
 @pytest.mark.system
@@ -131,8 +129,8 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
         assert f"\n| {row} |\n" in card
     for better, expected in ((1, 0.0), (12, 50.0)):  # sentences of twelve
 
-        def translate(measure, *_, count=better):
-            right = count if measure.length_penalty == 50 else 0
+        def translate(measure, _, length_penalty, count=better):
+            right = count if length_penalty == 50 else 0
             return [line + " und so weiter" * (row >= right) for row, line in enumerate(measure.references)]
 
         monkeypatch.setattr(ValidationBleu, "translate", translate)

@@ -6,13 +6,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import torch
-from datasets import Dataset
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.launch.signals import SignalCheckpoint
-from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun
 
@@ -51,26 +47,6 @@ def test_each_input_is_read_for_its_digest_once_and_not_when_it_is_known(run, tm
     run.directory = tmp_path / "another"
     run.load(data, VaswaniConfig())
     assert not read.keys() & {*names}
-
-
-@pytest.mark.parametrize(("elastic", "expected"), [({}, 2), ({"virtual_ranks": 4, "virtual_rank_threads": 3}, 3)])
-def test_embeddings_of_elastic_training_have_its_threads(run, tokenizer, monkeypatch, elastic, expected):
-    found = []
-
-    def note(pairs: Dataset, vocabulary: int, d_model: int, seed: int) -> torch.Tensor:
-        found.append(torch.get_num_threads())
-        return torch.zeros(vocabulary, d_model)
-
-    monkeypatch.setattr(training_run, "cooccurrence_embeddings", note)
-    options = {**elastic, "cooccurrence_embeddings": True, "warmup_steps": 1}
-    run.args = RecipeTrainingArguments(run.args.output_dir, use_cpu=True, report_to="none", **options)
-    pairs = Dataset.from_list([{"input_ids": [3, 1], "labels": [4, 1], "source_length": 2, "target_length": 2}] * 8)
-    config = VaswaniConfig(d_model=8, d_ff=8, num_heads=1, encoder_layers=1, decoder_layers=1)
-    with RecipeTrainingArguments(
-        str(run.directory), use_cpu=True, virtual_ranks=1, virtual_rank_threads=2
-    ).elastic_threads():
-        run.make_trainer(config, TrainingData(tokenizer, train=pairs, cleaning={}, text={}, encoded={}))
-    assert found == [expected]
 
 
 def test_the_last_checkpoint_is_scored_beside_its_average(run, tmp_path):

@@ -9,7 +9,7 @@ from nltk import Tree
 
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels, parse_of_sequence
 from vaswani_transformer.parsing.evalb import score_parse
-from vaswani_transformer.parsing.trees import normalize_tree, parse_tree, read_trees, sequence_of_tree
+from vaswani_transformer.parsing.trees import normalize_tree, parse_tree, read_trees, tree_to_sequence
 
 
 MARY = "(TOP (S (NP (NNP Mary)) (VP (VBZ sleeps)) (. .)))"
@@ -21,15 +21,15 @@ def flat(tree: Tree) -> str:
 
 def test_the_sequence_has_tags_for_words_and_labelled_closings():
     tree = parse_tree("(TOP (S (NP (NNP John)) (VP (VBZ has) (NP (DT a) (NN dog))) (. .)))")
-    assert " ".join(sequence_of_tree(tree)) == "S NP NNP /NP VP VBZ NP DT NN /NP /VP . /S"
-    assert " ".join(sequence_of_tree(tree, keeps_tags=False)) == "S NP XX /NP VP XX NP XX XX /NP /VP XX /S"
+    assert " ".join(tree_to_sequence(tree)) == "S NP NNP /NP VP VBZ NP DT NN /NP /VP . /S"
+    assert " ".join(tree_to_sequence(tree, keeps_tags=False)) == "S NP XX /NP VP XX NP XX XX /NP /VP XX /S"
 
 
 def test_trees_of_a_treebank_come_back_from_their_sequences(shared_data):
     craft = shared_data / "craft_treebank"
     trees = [*itertools.islice(read_trees(craft / "dev.mrg.gz"), 0, None, 3)]
     normal = [normalize_tree(tree) for tree in trees]
-    sequences = [sequence_of_tree(tree) for tree in normal]
+    sequences = [tree_to_sequence(tree) for tree in normal]
     labels = ParseLabels.from_counts(Counter(itertools.chain(*sequences)))
     for tree, sequence, before in zip(normal, sequences, trees, strict=True):
         parse = parse_of_sequence(sequence, tree.leaves(), labels)

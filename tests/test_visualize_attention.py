@@ -4,7 +4,7 @@ import pytest
 from helpers import call_recipe
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-from vaswani_transformer.visualization.figures import attention_view, entropy_view, learning_rate_view, positions_view
+from vaswani_transformer.visualization.figures import attention_view, entropy_view, positions_view
 
 
 SOURCE, TARGET = "The old man reads a book. " * 12, "Der alte Mann."  # longer than the name of a file may be
@@ -35,8 +35,6 @@ def test_the_other_pictures(lively_model, loaded, tmp_path):
     assert svg(*options, folder=tmp_path) == entropy_view(*loaded, "The old man.")._repr_svg_()
     options = ("--picture", "positions", "--d_model", 16)
     assert svg(*options, folder=tmp_path) == positions_view(16)._repr_svg_()
-    options = ("--picture", "learning_rate", "--d_model", 16, "--warmup_steps", 50)
-    assert svg(*options, folder=tmp_path) == learning_rate_view(16, 50)._repr_svg_()
 
 
 @pytest.mark.parametrize(

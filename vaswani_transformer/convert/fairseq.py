@@ -5,7 +5,6 @@ import json
 import pickle
 import re
 import tempfile
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,34 +33,25 @@ _INEXPRESSIBLE = (
     *("no_enc_token_positional_embeddings", "no_dec_token_positional_embeddings", "cross_self_attention"),
 )
 
-# Objects in many checkpoints that a conversion does not need: numpy arrays of --eval-bleu and, until 2019, meters. They
-# are unpickled as an empty class.
+# numpy's objects in checkpoints of --eval-bleu, which a conversion does not need: unpickled as an empty class.
 _IGNORED = (
     *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
     *("numpy.ndarray", "numpy.dtype"),
-    *(f"fairseq.meters.{name}Meter" for name in ("Average", "Time", "Stopwatch")),
 )
 
-_OLD_NORM = re.compile(r"(encoder|decoder)(\.layers\.\d+)\.layer_norms\.(\d)\.")
-_NORMS = {"encoder": ("self_attn", "final"), "decoder": ("self_attn", "encoder_attn", "final")}
 _NOT_WEIGHTS = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(_float_tensor|weights))")
 
 
 @dataclass(frozen=True)
 class FairseqCheckpoint:
-    """Options and weights of a checkpoint.
-
-    Args:
-        settings: Training options, under fairseq's names with underscores.
-        weights: Weights, under the names of fairseq since 2019.
-    """
+    """Options and weights of a checkpoint, under fairseq's names."""
 
     settings: dict[str, Any]
     weights: Weights
 
 
 def read_checkpoint(path: str | Path) -> FairseqCheckpoint:
-    """Read a fairseq checkpoint, such as `checkpoint_best.pt`, without running code from it.
+    """Read a checkpoint of fairseq since 2019, such as `checkpoint_best.pt`, without running code from it.
 
     Its options are an `argparse.Namespace` or, since fairseq 0.10, nested dictionaries.
 
@@ -90,10 +80,9 @@ class _Ignored:
 
 
 def _load(path: Path) -> Any:
-    zipped = zipfile.is_zipfile(path)  # torch's format since 1.6; mmap then avoids reading the optimizer state
     try:
         with torch.serialization.safe_globals([argparse.Namespace, *((_Ignored, name) for name in _IGNORED)]):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+            return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         if refused := re.search(r"GLOBAL (\S+)", str(error)):
             raise ValueError(
@@ -105,43 +94,25 @@ def _load(path: Path) -> Any:
 
 def _settings(saved: dict[str, Any]) -> dict[str, Any]:
     """Model and task options in one dictionary: `encoder: {layers: 6}` becomes `encoder_layers: 6`."""
-    if saved.get("args") is not None:
-        return _options(saved["args"])
-    parts = _options(saved.get("cfg"))
-    model = _options(parts.get("model"))
-    flat = _options(parts.get("task")) if model else {}
-    for name, value in model.items():
-        if isinstance(value, dict):
-            flat |= {f"{name}_{inner}": option for inner, option in value.items()}
-        else:
-            flat[name] = value
-    return flat
-
-
-def _options(part: Any) -> dict[str, Any]:
-    """A dictionary or an `argparse.Namespace` as a dictionary; anything else as an empty one."""
-    if isinstance(part, argparse.Namespace):
-        part = vars(part)
-    return dict(part) if isinstance(part, dict) else {}
+    parts = saved.get("cfg") or {"model": saved.get("args")}
+    settings: dict[str, Any] = {}
+    for part in (parts.get("task"), parts.get("model")):
+        options = vars(part) if isinstance(part, argparse.Namespace) else part or {}
+        for name, value in options.items():
+            if isinstance(value, dict):
+                settings |= {f"{name}_{inner}": option for inner, option in value.items()}
+            else:
+                settings[name] = value
+    return settings
 
 
 def _weights(state: dict[str, torch.Tensor]) -> Weights:
-    """Weights under the names of fairseq since 2019, without other entries of the state."""
-    weights: Weights = {}
-    for name, weight in state.items():
-        if _NOT_WEIGHTS.fullmatch(name):
-            continue
-        name = _OLD_NORM.sub(lambda old: f"{old[1]}{old[2]}.{_NORMS[old[1]][int(old[3])]}_layer_norm.", name)
-        if name == "decoder.embed_out":
-            name = "decoder.output_projection.weight"
-        if ".in_proj_" in name:  # fused queries, keys and values
-            for projection, part in zip("qkv", weight.chunk(3), strict=True):
-                weights[name.replace(".in_proj_", f".{projection}_proj.")] = part
-        elif name.endswith(".embed_positions.weight"):
-            weights[name] = weight[_FIRST_POSITION:]
-        else:
-            weights[name] = weight
-    if "decoder.embed_tokens.weight" in weights:
+    """The weights, without other entries of the state, with learned positions from the first in use."""
+    weights = {name: weight for name, weight in state.items() if not _NOT_WEIGHTS.fullmatch(name)}
+    for name in weights:
+        if name.endswith(".embed_positions.weight"):
+            weights[name] = weights[name][_FIRST_POSITION:]
+    if "decoder.embed_tokens.weight" in weights:  # until 2020, a softmax that shares it had no entry
         weights.setdefault("decoder.output_projection.weight", weights["decoder.embed_tokens.weight"])
     return weights
 
@@ -161,19 +132,22 @@ def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGenerati
         if settings.get(name):
             raise ValueError(f"{name}: cannot be expressed; only the paper's post-norm layers, positions and scale can")
     activation = settings.get("activation_fn") or "relu"
+    positions: dict[str, Any] = {"position_encoding": "sinusoidal_halves", "position_offset": _FIRST_POSITION}
+    if (table := checkpoint.weights.get("encoder.embed_positions.weight")) is not None:
+        positions = {"position_encoding": "learned", "max_position_embeddings": len(table)}
     model = model_from_weights(
         checkpoint.weights,
         num_heads=equal_heads(*(settings.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder"))),
         activation=_ACTIVATIONS.get(activation, activation),
         dropout=settings.get("dropout", 0.1),
         attention_dropout=settings.get("attention_dropout", 0.0),
-        activation_dropout=settings.get("activation_dropout") or settings.get("relu_dropout") or 0.0,
+        activation_dropout=settings.get("activation_dropout", 0.0),
         layer_norm_eps=1e-5,  # PyTorch's default
         zero_padding_embedding=False,
         source_language=settings["source_lang"],
         target_language=settings["target_lang"],
         **_TOKENS,
-        **_positions(checkpoint.weights),
+        **positions,
     )
     longest = min(200, (settings.get("max_target_positions") or 1024) - 1)
     model.generation_config = GenerationConfig(
@@ -185,14 +159,6 @@ def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGenerati
         **_TOKENS,
     )
     return model
-
-
-def _positions(weights: Weights) -> dict[str, Any]:
-    """Configuration fields for sinusoids, or for learned tables."""
-    table = weights.get("encoder.embed_positions.weight")
-    if table is None:
-        return {"position_encoding": "sinusoidal_halves", "position_offset": _FIRST_POSITION}
-    return {"position_encoding": "learned", "max_position_embeddings": len(table)}
 
 
 def fairseq_tokenizer(directory: str | Path, config: VaswaniConfig, model_max_length: int = 1024) -> FSMTTokenizer:

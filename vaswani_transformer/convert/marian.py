@@ -186,25 +186,25 @@ def export_marian(
 
 def transformers_search(ours: GenerationConfig, positions: int = POSITIONS) -> GenerationConfig:
     """A generation_config for transformers' search, as close to ours as its rules permit."""
-    settings = ours.to_diff_dict()
+    fields = ours.to_diff_dict()
     # With "never", transformers goes on until the best live log-probability over limit^alpha is lower than all finished
     # scores; this takes hundreds of steps with a limit of 512.
-    if settings.get("length_penalty_type") != "transformers" and settings.get("early_stopping") == "never":
-        settings["early_stopping"] = False
+    if fields.get("length_penalty_type") != "transformers" and fields.get("early_stopping") == "never":
+        fields["early_stopping"] = False
     unknown = {"length_penalty_type", "max_new_tokens_over_source", "transformers_version"}
-    if (settings.get("num_beams") or 1) == 1:  # transformers refuses to save fields that greedy search ignores
+    if (fields.get("num_beams") or 1) == 1:  # transformers refuses to save fields that greedy search ignores
         unknown |= {"length_penalty", "early_stopping"}
-    settings = {name: value for name, value in settings.items() if name not in unknown and name[0] != "_"}
-    if settings.get("max_new_tokens") is None:
-        settings["max_length"] = min(settings.get("max_length") or _MAX_LENGTH, positions)
-    return GenerationConfig(**settings)
+    fields = {name: value for name, value in fields.items() if name not in unknown and name[0] != "_"}
+    if fields.get("max_new_tokens") is None:
+        fields["max_length"] = min(fields.get("max_length") or _MAX_LENGTH, positions)
+    return GenerationConfig(**fields)
 
 
 def transformers_rule(search: GenerationConfig) -> dict[str, object]:
-    """Settings with which `generate` of our model searches as transformers does with `search`."""
+    """Fields of generation_config with which `generate` of our model searches as transformers does with `search`."""
     others = {*SPECIAL_IDS, "transformers_version"}
-    settings = {name: value for name, value in search.to_diff_dict().items() if name not in others}
-    return {**settings, "length_penalty_type": "transformers"}
+    fields = {name: value for name, value in search.to_diff_dict().items() if name not in others}
+    return {**fields, "length_penalty_type": "transformers"}
 
 
 class MarianTranslator:
@@ -214,7 +214,7 @@ class MarianTranslator:
         directory: The exported directory.
 
     Attributes:
-        rule: Settings with which `generate` of our model searches by the same rules.
+        rule: Keywords with which `generate` of our model searches by the same rules.
     """
 
     def __init__(self, directory: str | Path) -> None:

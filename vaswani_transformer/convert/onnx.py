@@ -3,8 +3,7 @@
 import copy
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,15 @@ import onnxruntime
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import AutoTokenizer, GenerationConfig, MarianConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import GenerationConfig, MarianConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPositionalEncoding
 from ..model.step_decoder_vaswani import CACHE, named_cache
-from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import best_hypotheses
-from .marian import (
-    POSITIONS,
-    marian_config,
-    require_marian_heads,
-    transformers_rule,
-    transformers_search,
-)
+from .marian import POSITIONS, marian_config, require_marian_heads, transformers_rule, transformers_search
 from .output import export_directory
 from .stock_tokenizer import save_stock_tokenizer
 
@@ -120,7 +112,7 @@ class Decoder(nn.Module):
             input_ids: `[batch, target]`
             encoder_attention_mask: `[batch, source]`
             encoder_hidden_states: `[batch, source, d_model]`
-            past_key_values: Of each layer: keys and values `[batch, heads, past, d_k]` of self-attention, and
+            past_key_values: For each layer, keys and values `[batch, heads, past, d_k]` of self-attention, and
                 `[batch, heads, source or 0, d_k]` of encoder-decoder attention.
 
         Returns:
@@ -170,7 +162,8 @@ def _export_graphs(model: VaswaniForConditionalGeneration, directory: Path, posi
         length, axis = (past, _TARGET) if "decoder" in name else (cached, _SOURCE)
         cache.append(torch.zeros(batch, config.num_heads, length, config.d_k))
         cache_axes.append({0: "batch_size", 2: f"past_{axis}"})
-    with _quiet():
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it remarks on torchvision
+    with warnings.catch_warnings(action="ignore"):  # of axes that share a name
         _export(
             Encoder(model),
             directory / ENCODER,
@@ -207,20 +200,6 @@ def _export(
         external_data=False,
         verbose=False,
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the exporter's remarks about torchvision and about axes that share a name."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            logger.setLevel(level)
 
 
 class OnnxEncoder(nn.Module):
@@ -296,13 +275,11 @@ class OnnxTranslator:
         directory: The exported directory.
 
     Attributes:
-        rule: Settings with which `generate` of our model searches by the same rules.
+        rule: Keywords with which `generate` of our model searches by the same rules.
     """
 
     def __init__(self, directory: str | Path) -> None:
         self.model = OnnxModel(directory)
-        kind = VaswaniTokenizer if (Path(directory) / "tokenizer.json").is_file() else AutoTokenizer  # of OPUS-MT
-        self.tokenizer = kind.from_pretrained(directory, trust_remote_code=False)
         self.rule = transformers_rule(self.model.generation_config)
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -30,8 +30,8 @@ class Difference:
     Attributes:
         line: Number of the sentence in the text, from 1.
         kind: One of `KINDS`: "tie", equal scores up to rounding; "rule", both find the same hypothesis when ours
-            searches by the engine's rule; else, because the weights differ, or the engine has a length limit or a
-            shortlist, whose hypothesis scores higher.
+            searches by the engine's rule; else, because the weights differ or the engine has a length limit, whose
+            hypothesis scores higher.
         source, ours, exported: Source and hypotheses as text.
         ours_score, exported_score: Normalised scores of both hypotheses, both computed by our model.
     """
@@ -114,7 +114,10 @@ def parity_report(
     bleu = None
     if references is not None:
         targets = [references[line] for line in lines]
-        bleu = {"ours": _bleu(tokenizer, ours, targets), "exported": _bleu(tokenizer, exported, targets)}
+        bleu = {
+            name: sacrebleu_score(tokenizer.batch_decode(hypotheses, skip_special_tokens=True), targets)
+            for name, hypotheses in (("ours", ours), ("exported", exported))
+        }
     same_tokens = None
     if tokenizer_file is not None:
         encodings = Tokenizer.from_file(str(tokenizer_file)).encode_batch(texts)
@@ -127,12 +130,6 @@ def parity_report(
         bleu=bleu,
         same_tokens=same_tokens,
     )
-
-
-def _bleu(
-    tokenizer: PreTrainedTokenizerBase, hypotheses: Sequence[Sequence[int]], references: Sequence[str]
-) -> BleuScore:
-    return sacrebleu_score(tokenizer.batch_decode(hypotheses, skip_special_tokens=True), references)
 
 
 def search(

@@ -1,6 +1,6 @@
 """Summary of a sweep over Table 3 (6.2): scores and cost of each row over its seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 from statistics import fmean, stdev
@@ -138,6 +138,8 @@ def summarize_sweep(runs: Mapping[str, Mapping[int, RunRecord]], run: Provenance
 def _summarize_row(by_seed: Mapping[int, RunRecord]) -> Row:
     seeds = sorted(by_seed)
     records = [by_seed[seed] for seed in seeds]
+    seconds, devices = fmean(record.training.seconds for record in records), records[0].training.processes
+    accounted = fmean(record.training.cost.by_the_papers_accounting for record in records)
     return Row(
         settings={name: value for name, value in vars(records[0].model).items() if name not in _FIXED},
         parameters=records[0].model.parameters,
@@ -146,19 +148,10 @@ def _summarize_row(by_seed: Mapping[int, RunRecord]) -> Row:
         perplexity=SweepScore.from_values([record.validation.perplexity.perplexity for record in records]),
         bleu=SweepScore.from_values([record.validation.bleu.score for record in records]),
         length=fmean(record.validation.bleu.relative_length for record in records),
-        cost=_mean_cost(records),
-    )
-
-
-def _mean_cost(records: Sequence[RunRecord]) -> RowCost:
-    costs = [record.training.cost for record in records]
-    accounted = fmean(cost.by_the_papers_accounting for cost in costs)
-    counted = fmean(cost.counted for cost in costs)
-    return RowCost(
-        by_the_papers_accounting=accounted,
-        counted=counted,
-        rate=fmean(cost.rate for cost in costs),
-        utilisation=counted / accounted,
-        seconds=fmean(record.training.seconds for record in records),
-        devices=records[0].training.processes,
+        cost=RowCost(
+            seconds=seconds,
+            devices=devices,
+            rate=accounted / (seconds * devices),
+            counted=fmean(record.training.cost.counted for record in records),
+        ),
     )

@@ -4,10 +4,11 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 
 import torch
 
@@ -17,12 +18,10 @@ from ..io.manifests import require_same_manifest
 from ..launch.processes import LAUNCHER
 from ..model.configuration_vaswani import VaswaniConfig
 from ..runs.records import RunRecord
-from ..runs.run_directory import RECORD_NAME
 
 
 _WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
 _DEPTHS = ("encoder_layers", "decoder_layers")
-_INTERVAL = 0.2  # seconds between two looks at the trainings
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,6 @@ class Job:
     @property
     def log(self) -> Path:
         return self.directory / "train.log"
-
-    @property
-    def options(self) -> dict[str, object]:
-        """Options of `train_wmt.py` that the job decides: a killed training is resumed."""
-        is_begun = (self.directory / RECORD_NAME).exists()
-        return {"output_dir": self.directory, "seed": self.seed, "resume": is_begun}
 
     @property
     def results(self) -> RunRecord | None:
@@ -110,22 +103,8 @@ def shares(use_cpu: bool, parallel: int | None) -> list[dict[str, str]]:
     return [{"OMP_NUM_THREADS": str(max(1, torch.get_num_threads() // parallel))}] * parallel
 
 
-def _start(job: Job, command: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen:
-    """Start a training, which ends when this process does, in a session of its own: Ctrl-C reaches the sweep only."""
-    job.directory.mkdir(parents=True, exist_ok=True)
-    with job.log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, *command],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **variables, LAUNCHER: str(os.getpid())},
-            start_new_session=True,
-        )
-
-
 def train_all(
-    jobs: Sequence[Job], environments: Iterable[dict[str, str]], command: Callable[[Job], Sequence[str]]
+    jobs: Sequence[Job], environments: Sequence[dict[str, str]], command: Callable[[Job], Sequence[str]]
 ) -> list[Job]:
     """Train the jobs that are not finished; return the jobs that failed. An error or a signal ends all trainings.
 
@@ -134,45 +113,47 @@ def train_all(
         environments: Environment variables of each concurrent training.
         command: The program that trains a job, and its options.
     """
-    waiting, failed = [job for job in jobs if job.results is None], []
-    free, running = list(environments), dict[subprocess.Popen, tuple[Job, dict[str, str]]]()
-    try:
-        while waiting or running:
-            while waiting and free:
-                job, variables = waiting.pop(0), free.pop(0)
-                running[_start(job, command(job), variables)] = job, variables
-                print(f"{job.name}: training, see {job.log}", flush=True)
-            time.sleep(_INTERVAL)
-            for process in [each for each in running if each.poll() is not None]:
-                job, variables = running.pop(process)
-                free.append(variables)
-                results = job.results
-                failed += [job] if results is None else []
-                left = f"{len(running) + len(waiting)} of {len(jobs)} trainings left"
-                print(f"{_outcome(job, results, process.returncode)}; {left}", flush=True)
-    finally:
-        _stop(list(running))
-    return failed
+    waiting = [job for job in jobs if job.results is None]
+    free, started = SimpleQueue[dict[str, str]](), list[subprocess.Popen]()
+    for variables in environments:
+        free.put(variables)
+
+    def train(job: Job) -> bool:
+        """Whether the job could be trained."""
+        variables = free.get()
+        print(f"{job.name}: training, see {job.log}", flush=True)
+        job.directory.mkdir(parents=True, exist_ok=True)
+        with job.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, *command(job)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **variables, LAUNCHER: str(os.getpid())},  # it ends when this process does
+                start_new_session=True,  # Ctrl-C reaches the sweep only
+            )
+        started.append(process)
+        status = process.wait()
+        free.put(variables)
+        print(_outcome(job, status), flush=True)
+        return job.results is not None
+
+    with ThreadPoolExecutor(len(environments)) as pool:
+        try:
+            return [job for job, is_trained in zip(waiting, pool.map(train, waiting), strict=True) if not is_trained]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in started:
+                process.terminate()
+            raise
 
 
-def _outcome(job: Job, results: RunRecord | None, status: int) -> str:
+def _outcome(job: Job, status: int) -> str:
     """How a training ended."""
-    if results is None:
+    if job.results is None:
         lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "")
         return f"{job.name}: failed with status {status}: {printable(last)}"
-    scores, minutes = results.validation, results.training.seconds / 60
+    scores, minutes = job.results.validation, job.results.training.seconds / 60
     bleu, perplexity = scores.bleu.score, scores.perplexity.perplexity
     return f"{job.name}: sacreBLEU {bleu:.2f}, perplexity {perplexity:.2f}, {minutes:.1f} minutes"
-
-
-def _stop(processes: Sequence[subprocess.Popen]) -> None:
-    """End trainings: by SIGTERM, and by SIGKILL after 20 seconds."""
-    for process in processes:
-        process.terminate()
-    for process in processes:
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()

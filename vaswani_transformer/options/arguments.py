@@ -2,10 +2,8 @@
 
 import argparse
 import dataclasses
-import difflib
 import math
 import re
-import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +21,6 @@ from .config_file import read_config
 Decision: TypeAlias = Literal["inputs", "data", "weights"]
 
 _LARGEST = 1e12  # no sensible option needs more
-_LONGEST_LINE = 4000
 
 
 @dataclass(frozen=True)
@@ -93,14 +90,6 @@ def decisive_values(instance: Any, *decisions: Decision) -> dict[str, Json]:
     return {name: as_json(getattr(instance, name)) for name in decisive_names(type(instance), *decisions)}
 
 
-def paper_values(*kinds: type) -> dict[str, tuple[Json, ...]]:
-    """The paper's values of the options of dataclasses, by name."""
-    stated = {field.name: field.metadata.get("paper") for kind in kinds for field in dataclasses.fields(kind)}
-    return {
-        name: value if isinstance(value, tuple) else (value,) for name, value in stated.items() if value is not None
-    }
-
-
 def as_json(value: object) -> Json:
     """The value of an option as a record has it; an enumeration's text."""
     if isinstance(value, list | tuple):
@@ -122,7 +111,7 @@ def check_values(instance: Any, kind: type | None = None) -> None:
         value, interval = getattr(instance, field.name, None), field.metadata.get("interval")
         for number in value if isinstance(value, list) else [value]:
             if interval is not None and number is not None and number not in interval:
-                raise ValueError(f"{field.name}: must be {interval}, is {reprlib.repr(number)}")
+                raise ValueError(f"{field.name}: must be {interval}, is {number!r}")
 
 
 def require_new_file(name: str, path: str | Path, overwrite: bool) -> None:
@@ -174,8 +163,7 @@ class RecipeParser(HfArgumentParser):
         return super().add_argument(*names, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        line = one_line(message)[:_LONGEST_LINE]  # argparse repeats a value of any length
-        sys.exit(f"{self.prog}: {line}")  # without argparse's usage: two hundred options would hide the line
+        sys.exit(f"{self.prog}: {one_line(message)}")  # its usage of two hundred options would hide the line
 
     def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
         """Fill the dataclasses from `--config` and from `argv`, by default the program's arguments.
@@ -197,7 +185,7 @@ class RecipeParser(HfArgumentParser):
         path = finder.parse_known_args(argv)[0].config
         options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
         if unknown:
-            self.error(f"there is no option {unknown[0]}{self._nearest(unknown[0])}")
+            self.error(f"there is no option {unknown[0]}")
         for name, value in vars(options).items():
             if "" in (value if isinstance(value, list) else [value]):
                 self.error(f"{name}: is empty; give a value, or leave the option out")
@@ -217,12 +205,6 @@ class RecipeParser(HfArgumentParser):
         words = []
         for name, values in settings.items():
             if f"--{name}" not in self._option_string_actions or name == "config":
-                self.error(f"{path}: there is no setting {name!r}{self._nearest(name)}")
+                self.error(f"{path}: there is no setting {name!r}")
             words += [f"--{name}={values[0]}"] if len(values) == 1 else [f"--{name}", *values]
         return words
-
-    def _nearest(self, name: str) -> str:
-        nearest = difflib.get_close_matches(
-            name.lstrip("-"), [action.dest for action in self._actions], n=1, cutoff=0.4
-        )
-        return f"; did you mean {nearest[0]}?" if nearest else ""

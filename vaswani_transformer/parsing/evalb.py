@@ -7,29 +7,20 @@ from itertools import accumulate
 from typing import Literal
 
 
+# The rules are those of COLLINS.prm, the standard for the Penn Treebank. Labels that do not count: a word with such a
+# tag is deleted, a phrase loses only its bracket.
+DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
+
+# Pairs of labels that are the same.
+EQUAL_LABELS = frozenset({frozenset({"ADVP", "PRT"})})
+
 # A word with its tag, an opening bracket with its label, or a closing bracket. "(S )" is an empty word, as in EVALB.
 _PIECE = re.compile(r"\s*(?:\(([^\s()]*)\s+([^\s()]*)\s*\)|\(([^\s()]*)|(\)))")
-_TRACE = "-NONE-"  # tag of words that do not count for the length of a sentence
-
-
-@dataclass(frozen=True)
-class EvalbRules:
-    """What does not count, and what is the same; by default COLLINS.prm, the standard for the Penn Treebank.
-
-    Attributes:
-        deleted: Labels that do not count: a word with such a tag is deleted, a phrase loses only its bracket.
-        equal_labels: Pairs of labels that are the same.
-        equal_words: Pairs of words that are the same.
-    """
-
-    deleted: frozenset[str] = frozenset({"TOP", _TRACE, ",", ":", "``", "''", "."})
-    equal_labels: frozenset[frozenset[str]] = frozenset({frozenset({"ADVP", "PRT"})})
-    equal_words: frozenset[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True)
 class SentenceScore:
-    """A line of EVALB's report.
+    """A line of EVALB's report, without crossing brackets.
 
     Attributes:
         length: Words of the gold tree.
@@ -37,7 +28,6 @@ class SentenceScore:
         matched: Brackets of the parse that the gold tree has, too.
         gold: Brackets of the gold tree.
         parsed: Brackets of the parse.
-        crossing: Brackets of the parse that overlap one of the gold tree without one holding the other.
         words: Words of the gold tree, the deleted ones aside.
         correct_tags: Words with the right tag.
     """
@@ -47,7 +37,6 @@ class SentenceScore:
     matched: int = 0
     gold: int = 0
     parsed: int = 0
-    crossing: int = 0
     words: int = 0
     correct_tags: int = 0
 
@@ -60,13 +49,10 @@ class ParsingScore:
         sentences: All sentences.
         errors: Sentences whose words differ, or with a malformed tree.
         skipped: Sentences without a parse.
-        recall: Share of the gold brackets that were found.
-        precision: Share of the parse's brackets that are right.
+        recall: Share of the gold brackets that the parses have.
+        precision: Share of the parses' brackets that are right.
         f1: Harmonic mean of both.
         complete_match: Share of sentences with all brackets right and no other.
-        average_crossing: Crossing brackets a sentence.
-        no_crossing: Share of sentences without crossing brackets.
-        two_or_less_crossing: Share of sentences with at most two.
         tagging_accuracy: Share of words with the right tag.
     """
 
@@ -77,9 +63,6 @@ class ParsingScore:
     precision: float
     f1: float
     complete_match: float
-    average_crossing: float
-    no_crossing: float
-    two_or_less_crossing: float
     tagging_accuracy: float
 
     @classmethod
@@ -98,9 +81,6 @@ class ParsingScore:
             precision=precision,
             f1=2 * recall * precision / (recall + precision) if matched else 0.0,
             complete_match=percent(sum(s.matched == s.gold == s.parsed for s in valid), len(valid)),
-            average_crossing=sum(score.crossing for score in valid) / max(1, len(valid)),
-            no_crossing=percent(sum(score.crossing == 0 for score in valid), len(valid)),
-            two_or_less_crossing=percent(sum(score.crossing <= 2 for score in valid), len(valid)),
             tagging_accuracy=percent(sum(s.correct_tags for s in valid), sum(s.words for s in valid)),
         )
 
@@ -110,13 +90,16 @@ def percent(part: int, whole: int) -> float:
     return 100.0 * part / whole if whole else 0.0
 
 
+Phrase = tuple[str, int, int]  # label, first word, end
+
+
 @dataclass
 class _Brackets:
-    """A tree as EVALB reads it: words, their tags, and phrases as label, first word and end."""
+    """A tree as EVALB reads it: words, their tags, and phrases."""
 
     words: list[str]
     tags: list[str]
-    phrases: list[tuple[str, int, int]]
+    phrases: list[Phrase]
 
     def select(self, kept: Sequence[bool]) -> "_Brackets":
         """The tree with the kept words only."""
@@ -125,64 +108,46 @@ class _Brackets:
         phrases = [(label, before[first], before[end]) for label, first, end in self.phrases]
         return _Brackets([self.words[place] for place in places], [self.tags[place] for place in places], phrases)
 
-    def counted(self, rules: EvalbRules) -> list[tuple[str, int, int]]:
+    def counted(self) -> list[Phrase]:
         """Phrases with words, without function tags and deleted labels."""
-        deleted = rules.deleted.union(*(pair for pair in rules.equal_labels if pair & rules.deleted))
-        phrases = [(_plain(label), first, end) for label, first, end in self.phrases if first < end]
-        return [phrase for phrase in phrases if phrase[0] not in deleted]
+        phrases = [(re.split("[-=]", label)[0], first, end) for label, first, end in self.phrases if first < end]
+        return [phrase for phrase in phrases if phrase[0] not in DELETED]
 
 
-def _plain(label: str) -> str:
-    return re.split("[-=]", label)[0]
-
-
-def _is_same(one: str, other: str, equal: frozenset[frozenset[str]]) -> bool:
-    """Whether two names are the same or a pair of the parameter file; pairs do not add up, as in EVALB."""
-    return one == other or frozenset((one, other)) in equal
-
-
-def score_parse(
-    gold: str, parse: str, rules: EvalbRules = EvalbRules(), deletes_by_gold: bool = False
-) -> SentenceScore:
+def score_parse(gold: str, parse: str, deletes_by_gold: bool = False) -> SentenceScore:
     """Compare a parse with the gold tree, both in brackets.
 
     Args:
         gold: The gold tree.
         parse: A parse of the same words; nothing, if there is none.
-        rules: What does not count, and what is the same.
-        deletes_by_gold: Delete the words that the gold tags say, of the parse, too. EVALB deletes by each tree's own
-            tags, so that a sentence with a mistaken tag of a punctuation mark is an error, and counts for nothing.
+        deletes_by_gold: Delete the words of the parse that the gold tags say. EVALB deletes by each tree's own tags, so
+            that a sentence with a mistaken tag of a punctuation mark is an error, and counts for nothing.
     """
     try:
         reference = _read_brackets(gold)
     except ValueError:
         return SentenceScore(0, "error")
-    kept = [tag not in rules.deleted for tag in reference.tags]
-    error = SentenceScore(sum(tag != _TRACE for tag in reference.tags), "error", words=sum(kept))
+    kept = [tag not in DELETED for tag in reference.tags]
+    error = SentenceScore(sum(tag != "-NONE-" for tag in reference.tags), "error", words=sum(kept))
     try:
         candidate = _read_brackets(parse)
     except ValueError:
         return error
     by_gold = deletes_by_gold and len(candidate.words) == len(kept)
-    candidate_kept = kept if by_gold else [tag not in rules.deleted for tag in candidate.tags]
+    candidate_kept = kept if by_gold else [tag not in DELETED for tag in candidate.tags]
     if not any(candidate_kept):
         return replace(error, status="skip")
     reference, candidate = reference.select(kept), candidate.select(candidate_kept)
-    if len(reference.words) != len(candidate.words):
+    if reference.words != candidate.words:
         return error
-    if not all(_is_same(*pair, rules.equal_words) for pair in zip(reference.words, candidate.words, strict=True)):
-        return error
-    expected, parsed = reference.counted(rules), candidate.counted(rules)
+    expected, parsed = reference.counted(), candidate.counted()
     return replace(
         error,
         status="valid",
-        matched=_matched(expected, parsed, rules),
+        matched=_count_matched(expected, parsed),
         gold=len(expected),
         parsed=len(parsed),
-        crossing=sum(any(_cross(mine[1:], other[1:]) for other in expected) for mine in parsed),
-        correct_tags=sum(
-            _is_same(*pair, rules.equal_labels) for pair in zip(reference.tags, candidate.tags, strict=True)
-        ),
+        correct_tags=sum(map(_is_same, reference.tags, candidate.tags)),
     )
 
 
@@ -215,7 +180,7 @@ def _read_brackets(text: str) -> _Brackets:
     return tree
 
 
-def _matched(expected: list[tuple[str, int, int]], parsed: list[tuple[str, int, int]], rules: EvalbRules) -> int:
+def _count_matched(expected: list[Phrase], parsed: list[Phrase]) -> int:
     """Number of gold phrases that, in their order, take the first unused phrase of the parse that is the same."""
     left: dict[tuple[int, int], list[str]] = {}  # labels of the parse's phrases, by span
     for label, first, end in parsed:
@@ -223,13 +188,13 @@ def _matched(expected: list[tuple[str, int, int]], parsed: list[tuple[str, int, 
     count = 0
     for label, first, end in expected:
         labels = left.get((first, end), [])
-        same = [other for other in labels if _is_same(label, other, rules.equal_labels)]
+        same = [other for other in labels if _is_same(label, other)]
         if same:
             labels.remove(same[0])
             count += 1
     return count
 
 
-def _cross(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    """Whether two spans overlap without one holding the other."""
-    return one[0] < other[0] < one[1] < other[1] or other[0] < one[0] < other[1] < one[1]
+def _is_same(one: str, other: str) -> bool:
+    """Whether two labels are the same, or a pair of equal ones; pairs do not add up, as in EVALB."""
+    return one == other or frozenset((one, other)) in EQUAL_LABELS

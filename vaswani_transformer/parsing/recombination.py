@@ -11,7 +11,7 @@ from hashlib import blake2b
 
 from nltk import Tree
 
-from .trees import sequence_of_tree
+from .trees import tree_to_sequence
 
 
 _PHRASES, _WORDS = 0.15, 0.05  # share of phrases and of words that are exchanged
@@ -23,7 +23,7 @@ class Recombiner:
 
     Args:
         trees: Normalised trees, which phrases and words are taken from.
-        seed: Of the random choices.
+        seed: Seed of the random choices.
     """
 
     def __init__(self, trees: Sequence[Tree], seed: int = 0) -> None:
@@ -78,7 +78,7 @@ class Recombiner:
 
 def _digest(tree: Tree) -> bytes:
     """Digest of words and labels, smaller than the tree."""
-    return blake2b("\n".join((*tree.leaves(), *sequence_of_tree(tree))).encode(), digest_size=16).digest()
+    return blake2b("\n".join((*tree.leaves(), *tree_to_sequence(tree))).encode(), digest_size=16).digest()
 
 
 def _is_phrase(node: Tree) -> bool:

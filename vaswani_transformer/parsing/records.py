@@ -1,18 +1,10 @@
-"""Results of a parser: `ParsingRecord` is a training's `all_results.json`, `ParserRecord` the scores of `parse.py`."""
+"""Results of the training of a parser: `ParsingRecord` is `all_results.json`."""
 
 from dataclasses import dataclass, field
 
 from ..evaluation.perplexity import Perplexity
-from ..io.typed_json import Record
 from ..runs.records import CorpusScores, Provenance, TrainingResults
 from .scoring import ParserScores
-
-
-@dataclass(frozen=True)
-class ParserRecord(Record):
-    """What `recipes/parse.py` writes of trees that it scored."""
-
-    scores: ParserScores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +25,6 @@ class ParsingSplit(CorpusScores):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numbers for trackers."""
         return {"f1": self.constrained.all_sentences.f1, "perplexity": self.perplexity.perplexity}
 
 
@@ -66,7 +57,7 @@ class ComparedParser:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParsingRecord(TrainingResults[ParsingSplit]):
+class ParsingRecord(TrainingResults):
     """What `recipes/train_parsing.py` writes as `all_results.json`; other fields as in `RunRecord`.
 
     Attributes:

@@ -7,6 +7,7 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..decoding.translation import search_on_all_processes
+from ..io.typed_json import Record
 from ..model.parse_sequence_vaswani import Parse
 from ..model.parsing_vaswani import parse_in_batches
 from .evalb import ParsingScore, SentenceScore, score_parse
@@ -20,8 +21,8 @@ tree's own tags say it, and sentences whose numbers of words then differ are lef
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParserScores:
-    """F1 of a parser's trees.
+class ParserScores(Record):
+    """F1 of a parser's trees; also what `recipes/parse.py` writes.
 
     Attributes:
         sentences: Number of sentences.

@@ -8,8 +8,8 @@ manifest.json                               from which treebanks, with which opt
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
 
@@ -18,11 +18,12 @@ from nltk import Tree
 
 from ..data.text_files import read_lines
 from ..io.files import Json, atomic_directory, locked
-from ..io.manifests import Manifest, find_damage, identify, manifest_digest, require_same_manifest
+from ..io.manifests import Manifest, content_digest, find_damage, identify, require_same_manifest
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
+from ..options.arguments import COUNT, Interval, option
 from .recombination import Recombiner
-from .trees import normalized_trees, sequence_of_tree, tree_in_one_line
+from .trees import normalized_trees, tree_in_one_line, tree_to_sequence
 
 
 _SPLITS = ("train", "validation", "test")
@@ -39,29 +40,28 @@ def read_treebank(file: str, split: str) -> Iterator[Tree]:
 
 @dataclass(frozen=True)
 class TreebankOptions:
-    """What becomes of treebanks.
+    """Treebanks, what they become, and their vocabulary."""
 
-    Attributes:
-        train: Files of gold trees to train on; "demo" is the embedded treebank.
-        silver: Files of a parser's own trees to train on, too.
-        gold_copies: How often the gold trees count in an epoch, so that they are not lost among many silver ones.
-        recombined_copies: New trees to train on, for each gold tree that allows them, with phrases and words of others.
-        validation: Files of gold trees.
-        test: Files of gold trees.
-        language: Code of the language of the words.
-        vocab_size: Entries of the vocabulary, labels and special ones included.
-        keeps_tags: Whether words are their tags, as in the paper, or "XX", as in Vinyals et al. (2015).
-    """
-
-    train: Sequence[str]
-    silver: Sequence[str] = ()
-    gold_copies: int = 1
-    recombined_copies: int = 0
-    validation: Sequence[str] = ()
-    test: Sequence[str] = ()
-    language: str = "en"
-    vocab_size: int = 16_000
-    keeps_tags: bool = True
+    train: list[str] | None = option(
+        None, "Files of gold trees (plain, .gz, .bz2, .xz), or the embedded 'demo'.", decides="inputs"
+    )
+    silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.", decides="inputs")
+    gold_copies: int = option(
+        1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT, decides="inputs"
+    )
+    recombined_copies: int = option(
+        0,
+        "New trees for each gold tree that allows them, of phrases and words of the treebank; 6 suit a small one.",
+        Interval(minimum=0, maximum=1000),
+        decides="inputs",
+    )
+    validation: list[str] | None = option(None, "As train.", decides="inputs")
+    test: list[str] | None = option(None, "As train.", decides="inputs")
+    source_language: str = option("en", "Code of the language of the words.", decides="data")
+    vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT, decides="data")
+    keeps_tags: bool = option(
+        True, "Write words as their tags; otherwise as XX, as Vinyals et al. (2015) did.", decides="inputs"
+    )
 
 
 def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> dict[str, list[str]]:
@@ -79,54 +79,51 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
             cannot have that size, or the directory holds corpora of other treebanks or options.
         OSError: A file is missing or cannot be written.
     """
-    origin = None
+    values = {field.name: getattr(options, field.name) for field in fields(TreebankOptions)}
+    origin = values | {name: [identify(file) for file in values[name] or ()] for name in (*_SPLITS, "silver")}
     if directory is None:
-        origin = _origin(options, {})
-        name = f"treebank-{manifest_digest({**origin, 'format': _FORMAT})[:32]}"
+        name = f"treebank-{content_digest({**origin, 'format': _FORMAT})[:32]}"
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", name)
     directory = Path(directory)
     if not directory.exists():
         with locked(directory.parent / "treebanks", "prepared", wait=True):
             if not directory.exists():
-                _write(directory, options, origin or _origin(options, {}))
+                _write(directory, options, origin)
     if (damage := find_damage(directory)) is not None:
         raise ValueError(f"prepared: {directory}: {damage}; delete it to prepare it anew")
-    recorded = Manifest.load(directory).notes
     what, advice = f"prepared: {directory} was prepared otherwise:", f"name another directory, or delete {directory}"
-    require_same_manifest(recorded, origin or _origin(options, recorded), what, advice)
-    return {split: [str(_corpus(directory, split))] for split in _SPLITS if getattr(options, split)}
+    require_same_manifest(Manifest.load(directory).notes, origin, what, advice)
+    return {split: [str(_corpus(directory, split))] for split in _SPLITS if values[split]}
 
 
 def _corpus(directory: Path, split: str) -> Path:
     return directory / f"{split}.jsonl"
 
 
-def _origin(options: TreebankOptions, known: dict[str, Json]) -> dict[str, Json]:
-    files: dict[str, Json] = {
-        name: [identify(file, known.get(name)) for file in getattr(options, name)] for name in (*_SPLITS, "silver")
-    }
-    return {**vars(options), **files}
-
-
 def _write(directory: Path, options: TreebankOptions, origin: dict[str, Json]) -> None:
     trees = {split: _read_trees(split, getattr(options, split)) for split in _SPLITS}
     gold = (tree for tree in trees["train"] for _ in range(options.gold_copies))
-    trees["train"] = chain(gold, _read_trees("silver", options.silver), _recombine(options))
+    recombined: Iterable[Tree] = ()
+    if options.recombined_copies:
+        recombined = Recombiner([*_read_trees("train", options.train)]).copies(options.recombined_copies)
+    trees["train"] = chain(gold, _read_trees("silver", options.silver), recombined)
     with atomic_directory(directory, "prepared") as staging:
         labels = {
             split: _write_corpus(_corpus(staging, split), trees[split], options)
             for split in _SPLITS
             if getattr(options, split)
         }
-        words = (json.loads(line)["translation"][options.language] for line in read_lines(_corpus(staging, "train")))
+        words = (
+            json.loads(line)["translation"][options.source_language] for line in read_lines(_corpus(staging, "train"))
+        )
         tokenizer = VaswaniTokenizer.train(words, options.vocab_size, show_progress=False, labels=labels["train"].names)
         tokenizer.save_pretrained(staging / "tokenizer")
         Manifest.from_files(staging, **origin).save(staging)
 
 
-def _read_trees(name: str, files: Iterable[str]) -> Iterator[Tree]:
+def _read_trees(name: str, files: Iterable[str] | None) -> Iterator[Tree]:
     """The trees of the files of an option."""
-    for file in files:
+    for file in files or ():
         trees = read_treebank(file, name)
         first = next(trees, None)
         if first is None:
@@ -135,18 +132,12 @@ def _read_trees(name: str, files: Iterable[str]) -> Iterator[Tree]:
         yield from trees
 
 
-def _recombine(options: TreebankOptions) -> Iterator[Tree]:
-    if options.recombined_copies:
-        gold = [*_read_trees("train", options.train)]
-        yield from Recombiner(gold).copies(options.recombined_copies)
-
-
 def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -> ParseLabels:
     """Write trees as a corpus; returns their labels."""
     counts = Counter[str]()
     with open(path, "w", encoding="utf-8") as corpus:
         for tree in trees:
-            counts.update(sequence_of_tree(tree, options.keeps_tags))
+            counts.update(tree_to_sequence(tree, options.keeps_tags))
             corpus.write(_row(tree, options))
     try:
         return ParseLabels.from_counts(counts)
@@ -156,8 +147,8 @@ def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -
 
 def _row(tree: Tree, options: TreebankOptions) -> str:
     """A line of a corpus."""
-    words, sequence = " ".join(tree.leaves()), " ".join(sequence_of_tree(tree, options.keeps_tags))
-    row: dict[str, Json] = {"translation": {options.language: words, PARSE: sequence}}
+    words, sequence = " ".join(tree.leaves()), " ".join(tree_to_sequence(tree, options.keeps_tags))
+    row: dict[str, Json] = {"translation": {options.source_language: words, PARSE: sequence}}
     if not options.keeps_tags:
         row["tree"] = tree_in_one_line(tree)
     return json.dumps(row, ensure_ascii=False) + "\n"

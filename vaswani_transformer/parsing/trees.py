@@ -104,7 +104,7 @@ def tree_in_one_line(tree: Tree) -> str:
     return " ".join(str(tree).split())
 
 
-def sequence_of_tree(tree: Tree, keeps_tags: bool = True) -> list[str]:
+def tree_to_sequence(tree: Tree, keeps_tags: bool = True) -> list[str]:
     """The sequence of section 6.3, of a normalised tree: no words, and the outermost bracket dropped.
 
     Args:

@@ -43,24 +43,19 @@ def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float3
     rows = 1024 if device.type == "cpu" else 8192
     matrix = torch.randn(rows, rows, device=device).to(dtype)  # [rows, rows]
     product = torch.empty_like(matrix)
-    _time_product(matrix, product)  # the first product loads libraries
+
+    def multiply() -> float:
+        started = time.perf_counter()
+        torch.mm(matrix, matrix, out=product)
+        if device.type != "cpu":
+            torch.accelerator.synchronize(device)
+        return time.perf_counter() - started
+
+    multiply()  # loads libraries
     fastest, started = math.inf, time.perf_counter()
     while time.perf_counter() - started < MEASURED_SECONDS:
-        fastest = min(fastest, _time_product(matrix, product))
+        fastest = min(fastest, multiply())
     return 2.0 * rows**3 / fastest
-
-
-def _time_product(matrix: torch.Tensor, product: torch.Tensor) -> float:
-    _wait_for(matrix.device)
-    started = time.perf_counter()
-    torch.mm(matrix, matrix, out=product)
-    _wait_for(matrix.device)
-    return time.perf_counter() - started
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
 
 
 def training_cost(seconds: float, devices: int, rate: float, counted: float, dtype: str | None = None) -> TrainingCost:

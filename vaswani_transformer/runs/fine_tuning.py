@@ -103,10 +103,7 @@ def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Da
     data = data.with_languages(config)
     source, target = config.source_language or data.languages[0], config.target_language or data.languages[1]
     if (source, target) != data.languages:
-        raise ValueError(
-            f"source_language, target_language: are {'-'.join(data.languages)}, but {args.model} translates "
-            f"{source}-{target}; give --source_language {source} --target_language {target}"
-        )
+        raise ValueError(f"source_language, target_language: {args.model} translates from {source} to {target}")
     if bool(config.language_tags) != data.both_directions:
         raise ValueError(
             f"both_directions: give --both_directions {str(bool(config.language_tags)).lower()}, as the model"

@@ -8,7 +8,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
 
 from ..model.languages_vaswani import language_name
-from .records import RunData, RunRecord, SplitScores, TrainingResults
+from .records import RunRecord, TrainingResults
 from .run_arguments import PAPER_VALUES, as_text
 
 
@@ -23,31 +23,34 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         record: Results of the run. The card omits what they lack.
         picture: File name of the learning curve, in the card's directory.
     """
-    metadata, examples = _metadata(record), record.examples or []
-    source, target = record.data.source_language, record.data.target_language
+    data, examples = record.data, record.examples
+    name = (record.run.repository or f"vaswani-{data.source_language}-{data.target_language}").split("/")[-1]
+    metadata = ModelCardData(
+        language=[data.source_language, data.target_language],
+        license=data.license,
+        library_name="transformers",
+        pipeline_tag="translation",
+        tags=["vaswani", "translation"],
+        datasets=data.datasets or None,
+        metrics=["sacrebleu"] if record.scores else None,
+        model_name=name,
+        base_model=record.parent.name if record.parent and record.parent.is_on_hub else None,
+        eval_results=_eval_results(record) or None,
+    )
     card = ModelCard.from_template(
         metadata,
         template_path=str(_FOLDER / "model_card.md.jinja"),
-        title=metadata.model_name,
-        source=source,
-        target=target,
-        source_name=_language(source),
-        target_name=_language(target),
-        parameters=record.model.parameters,
-        longest_source=record.model.others.get("longest_source"),
-        megabytes=4 * record.model.parameters / 1e6,
-        replay_test=corpus_name(record.data.replay_test or []),
-        alpha=record.settings.alpha,
-        has_reverse=record.data.others.get("both_directions"),
-        parent=record.parent,
+        title=name,
+        record=record,
+        run=record.run,
+        data=data,
         scores=record.titled_scores,
         test=record.test,
-        examples=examples,
-        in_cell=_in_cell,
+        source_name=_language(data.source_language),
+        target_name=_language(data.target_language),
         example=repr(examples[len(examples) // 2].source if examples else "..."),
-        repository=record.run.repository,
-        run=record.run,
-        data=record.data,
+        corpus_name=corpus_name,
+        in_cell=_in_cell,
         training_section=training_section(record, picture),
     )
     card.save(path)
@@ -71,17 +74,12 @@ def training_section(
     """
     template = Template((_FOLDER / "training.md.jinja").read_text(encoding="utf-8"))
     section = template.render(
+        record=record,
         corpus=corpus or corpus_name(record.data.train),
-        name_of=corpus_name,
-        run=record.run,
-        data=record.data,
-        model=record.model,
-        training=record.training,
+        corpus_name=corpus_name,
         settings=_settings(record, paper_settings or {}),
         paper=paper,
-        precision=record.settings.precision,
         picture=picture,
-        scientific=_scientific,
     )
     return section.strip()
 
@@ -91,61 +89,39 @@ def _settings(record: TrainingResults, paper_settings: Mapping[str, str]) -> lis
 
     What neither uses, such as a cooldown, is left out.
     """
-    settings, rows = record.settings, []
-    values = {**record.data.others, **record.model.others, **vars(record.model), **settings.others, **vars(settings)}
+    settings, model = record.settings, record.model
+    values = {**record.data.others, **model.others, **vars(model), **settings.others, **vars(settings)}
     values["steps"] = record.training.steps
     if settings.lr_scheduler_type != "inverse_sqrt":
         values["learning_rate_factor"] = f"none: constant rate {settings.learning_rate:g}"
     if settings.lr_scheduler_type == "constant":
         values["warmup_steps"] = "none"
-    for name in {**PAPER_VALUES, **paper_settings}:
-        stated = paper_settings.get(name) or as_text(*PAPER_VALUES[name])
-        if values[name] or any(PAPER_VALUES.get(name, (stated,))):
-            rows.append((name, as_text(values[name]), stated))
-    return rows
-
-
-def _metadata(record: RunRecord) -> ModelCardData:
-    source, target = record.data.source_language, record.data.target_language
-    return ModelCardData(
-        language=[source, target],
-        license=record.data.license,
-        library_name="transformers",
-        pipeline_tag="translation",
-        tags=["vaswani", "translation"],
-        datasets=record.data.datasets or None,
-        metrics=["sacrebleu"] if record.scores else None,
-        model_name=(record.run.repository or f"vaswani-{source}-{target}").split("/")[-1],
-        base_model=record.parent.name if record.parent and record.parent.is_on_hub else None,
-        eval_results=_eval_results(record) or None,
-    )
+    used = {name: as_text(*paper) for name, paper in PAPER_VALUES.items() if values[name] or any(paper)}
+    return [(name, as_text(values[name]), paper) for name, paper in {**used, **paper_settings}.items()]
 
 
 def _eval_results(record: RunRecord) -> list[EvalResult]:
     """BLEU on the test set, for each direction of the model."""
-    source, target = record.data.source_language, record.data.target_language
-    directions = ((f"{source}-{target}", record.test), (f"{target}-{source}", record.test_reverse))
-    results = [_eval_result(record.data, direction, split) for direction, split in directions if split]
-    if len(results) > 1:  # the Hub joins results of one dataset and configuration
-        for result, (direction, _) in zip(results, directions, strict=True):
-            result.dataset_config = direction
-    return results
-
-
-def _eval_result(data: RunData, direction: str, split: SplitScores) -> EvalResult:
-    name = corpus_name(data.test or [])
-    from_hub = name in (data.datasets or [])
-    return EvalResult(
-        task_type="translation",
-        task_name=f"Translation {direction}",
-        dataset_type=name,
-        dataset_name=name,
-        dataset_config=data.dataset_config if from_hub else None,
-        dataset_split="test" if from_hub else None,
-        metric_type="sacrebleu",
-        metric_name=f"sacreBLEU {split.bleu.signature}",
-        metric_value=round(split.bleu.score, 2),
-    )
+    data, name = record.data, corpus_name(record.data.test or [])
+    source, target = data.source_language, data.target_language
+    scores = {f"{source}-{target}": record.test, f"{target}-{source}": record.test_reverse}
+    config = data.dataset_config if name in (data.datasets or []) else None
+    return [
+        EvalResult(
+            task_type="translation",
+            task_name=f"Translation {direction}",
+            dataset_type=name,
+            dataset_name=name,
+            # The Hub joins results of one dataset and configuration.
+            dataset_config=direction if record.test_reverse else config,
+            dataset_split="test" if name in (data.datasets or []) else None,
+            metric_type="sacrebleu",
+            metric_name=f"sacreBLEU {split.bleu.signature}",
+            metric_value=round(split.bleu.score, 2),
+        )
+        for direction, split in scores.items()
+        if split is not None
+    ]
 
 
 def corpus_name(files: list[str]) -> str:
@@ -162,8 +138,3 @@ def _language(code: str) -> str:
 def _in_cell(text: str) -> str:
     """Text as a cell of a table in Markdown shows it."""
     return re.sub(r"([\\`*_\[\]<>|$~#&])", r"\\\1", " ".join(text.split()))
-
-
-def _scientific(number: float) -> str:
-    mantissa, exponent = f"{number:.2e}".split("e")
-    return f"{mantissa}e{int(exponent)}"

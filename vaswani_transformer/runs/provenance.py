@@ -91,17 +91,11 @@ def _commit() -> str:
 
 
 def _hardware() -> str:
+    """The GPUs, or the processor and threads."""
     state = PartialState()
     if state.device.type == "cuda":
         return f"{state.num_processes} x {torch.cuda.get_device_name(state.device)}"
-    threads = torch.get_num_threads()
-    return f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
+    information, threads = Path("/proc/cpuinfo"), torch.get_num_threads()
+    lines = information.read_text(encoding="utf-8").splitlines() if information.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+    return f"{names[0] if names else platform.machine()}, {threads} thread{'s' if threads > 1 else ''}"

@@ -1,8 +1,5 @@
 """Upload of a finished run to the Hub."""
 
-import glob
-from pathlib import Path
-
 from huggingface_hub import HfApi
 
 from ..io.manifests import MANIFEST_NAME, MODEL_FILES
@@ -50,7 +47,7 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
 def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
     """Upload what a finished run has written: its model with code and tokenizer, card, results, translations, plots.
 
-    Files in directories below, links, and files of other names are not pushed.
+    Files in directories below, and files of other names are not pushed.
 
     Args:
         repo_id: Full name of the repository.
@@ -60,14 +57,13 @@ def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
     Raises:
         OSError: The upload failed. The message says why, that nothing is lost, and how to push again.
     """
-    links = [glob.escape(path.name) for path in Path(directory).iterdir() if path.is_symlink()]
     try:
         HfApi().upload_folder(
             repo_id=repo_id,
             folder_path=directory,
             commit_message="End of training",
             allow_patterns=list(PUSHED),
-            ignore_patterns=["*/*", *links],
+            ignore_patterns=["*/*"],
             revision=revision,
         )
     except Exception as error:  # the run may have taken days: say where its model is

@@ -3,10 +3,9 @@
 The dataclasses have the fields of the files.
 """
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Generic, Self, TypeVar, cast
+from typing import Self
 
 from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.perplexity import Perplexity
@@ -77,11 +76,6 @@ class RunData:
     mixed: dict[str, MixedData] | None = None
     replay_test: list[str] | None = None
     others: dict[str, object] = field(default_factory=dict, metadata=REST)
-
-    @property
-    def dropped(self) -> dict[str, int]:
-        """Number of sentence pairs dropped, by reason."""
-        return {reason: count for reason, count in self.cleaning.items() if reason != "kept"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,13 +170,13 @@ class RunTraining:
         return len(self.averaged) > 1
 
 
-class CorpusScores(ABC):
+class CorpusScores:
     """The scores of a model on one corpus."""
 
     @property
-    @abstractmethod
     def metrics(self) -> dict[str, float]:
         """The numbers for trackers."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +192,6 @@ class SplitScores(CorpusScores):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numbers for trackers."""
         perplexity = {"perplexity": self.perplexity.perplexity} if self.perplexity else {}
         return {"bleu": self.bleu.score, "chrf": self.chrf.score, **perplexity}
 
@@ -222,11 +215,8 @@ class Example:
     chrf: float
 
 
-Split = TypeVar("Split", bound=CorpusScores)
-
-
 @dataclass(frozen=True, kw_only=True)
-class TrainingResults(Record, Generic[Split]):
+class TrainingResults(Record):
     """What the `all_results.json` of all recipes that train have; each adds its scores.
 
     Attributes:
@@ -257,9 +247,9 @@ class TrainingResults(Record, Generic[Split]):
             raise ValueError(f"{error}; delete it to score again") from None
 
     @property
-    def scores(self) -> dict[str, Split]:
+    def scores(self) -> dict[str, CorpusScores]:
         """The scores that are not None, by field, such as "test"."""
-        return {name: cast(Split, each) for name, each in vars(self).items() if isinstance(each, CorpusScores)}
+        return {name: each for name, each in vars(self).items() if isinstance(each, CorpusScores)}
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -272,49 +262,33 @@ class TrainingResults(Record, Generic[Split]):
         }
 
 
-# Titles of the scores of `RunRecord`, by field.
-_SCORED = {
-    "validation": "validation, {final}",
-    "validation_reverse": "validation, {back}, {final}",
-    "validation_copy": "validation, a copy of the source",
-    "test_copy": "test, a copy of the source",
-    "test_parent": "test, parent",
-    "test": "test, {final}",
-    "test_reverse": "test, {back}, {final}",
-    "test_last_checkpoint": "test, last checkpoint",
-    "replay_test_parent": "replay test, parent",
-    "replay_test": "replay test, {final}",
-}
-
-
 @dataclass(frozen=True, kw_only=True)
-class RunRecord(TrainingResults[SplitScores]):
-    """The `all_results.json` of `recipes/train_wmt.py`.
+class RunRecord(TrainingResults):
+    """The `all_results.json` of `recipes/train_wmt.py`; the scores in the order of reports, which show their titles.
 
     Attributes:
         parent: The model that was fine-tuned; None if the training began with random weights.
-        validation: Scores of the final model on the validation set.
-        validation_reverse: From target to source, if the model has both directions.
-        test, test_reverse: The same on the test set.
-        test_last_checkpoint: Scores of the last checkpoint on the test set, if the final model is an average.
-        test_parent: Scores of the parent on the test set.
-        test_copy, validation_copy: Scores of the sources, as if they were translations: a baseline; of validation
+        validation, test: Scores of the final model.
+        validation_reverse, test_reverse: From target to source, if the model has both directions.
+        validation_copy, test_copy: Scores of the sources, as if they were translations: a baseline; of validation
             without a test set.
-        replay_test, replay_test_parent: Scores of both models on another test set, such as the parent's.
+        test_parent, replay_test_parent: Scores of the parent.
+        test_last_checkpoint: Scores of the last checkpoint, if the final model is an average.
+        replay_test: Scores of the final model on another test set, such as the parent's.
         examples: Some sentences of the test set, from the worst by chrF to the best.
     """
 
     parent: ParentModel | None = None
-    validation: SplitScores | None = None
-    validation_reverse: SplitScores | None = None
-    test: SplitScores | None = None
-    test_reverse: SplitScores | None = None
-    test_last_checkpoint: SplitScores | None = None
-    test_parent: SplitScores | None = None
-    test_copy: SplitScores | None = None
-    validation_copy: SplitScores | None = None
-    replay_test: SplitScores | None = None
-    replay_test_parent: SplitScores | None = None
+    validation: SplitScores | None = field(default=None, metadata={"title": "validation, {final}"})
+    validation_reverse: SplitScores | None = field(default=None, metadata={"title": "validation, {back}, {final}"})
+    validation_copy: SplitScores | None = field(default=None, metadata={"title": "validation, a copy of the source"})
+    test_copy: SplitScores | None = field(default=None, metadata={"title": "test, a copy of the source"})
+    test_parent: SplitScores | None = field(default=None, metadata={"title": "test, parent"})
+    test: SplitScores | None = field(default=None, metadata={"title": "test, {final}"})
+    test_reverse: SplitScores | None = field(default=None, metadata={"title": "test, {back}, {final}"})
+    test_last_checkpoint: SplitScores | None = field(default=None, metadata={"title": "test, last checkpoint"})
+    replay_test_parent: SplitScores | None = field(default=None, metadata={"title": "replay test, parent"})
+    replay_test: SplitScores | None = field(default=None, metadata={"title": "replay test, {final}"})
     examples: list[Example] | None = None
 
     @property
@@ -322,8 +296,11 @@ class RunRecord(TrainingResults[SplitScores]):
         """The scores that are not None, by corpus and model, such as "test, averaged model"."""
         final = "averaged model" if self.training.is_average else "last step"
         back = f"{self.data.target_language} to {self.data.source_language}"
-        scores = self.scores
-        return {title.format(final=final, back=back): scores[name] for name, title in _SCORED.items() if name in scores}
+        return {
+            each.metadata["title"].format(final=final, back=back): getattr(self, each.name)
+            for each in fields(self)
+            if each.name in self.scores
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -340,19 +317,20 @@ class ScoredTestSet:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchScores(Scores):
-    """The scores of translations, and their search options: None if they were read from a file."""
+    """The scores of translations.
+
+    Attributes:
+        num_beams, length_penalty, seconds: Options of the search, and its duration; None for a file.
+        name: The system whose best search this is; None in a sweep, as are those below.
+        perplexity: Perplexity of the references; None for a file.
+        by_source_length: BLEU of groups of sentences; None without sources.
+    """
 
     num_beams: int | None = None
     length_penalty: float | None = None
     seconds: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SystemScores(SearchScores):
-    """A system with its best search options; `perplexity` is None for a file, `by_source_length` without sources."""
-
-    name: str
-    perplexity: Perplexity | None
+    name: str | None = None
+    perplexity: Perplexity | None = None
     by_source_length: list[LengthGroup] | None = None
 
 
@@ -363,7 +341,7 @@ class ScoreRecord(Record):
     Attributes:
         run: Command, commit, machine, versions.
         test_set: The test set.
-        systems: One or two systems.
+        systems: One or two systems, each with its best search.
         sweep: Scores by search options, if there were several.
         paired_bootstrap: Comparison of two systems, by metric.
         confidence: What the first system's log-probabilities say of its translations, if that was asked.
@@ -371,7 +349,7 @@ class ScoreRecord(Record):
 
     run: Provenance
     test_set: ScoredTestSet
-    systems: list[SystemScores]
+    systems: list[SearchScores]
     sweep: list[SearchScores] | None = None
     paired_bootstrap: dict[str, PairedComparison] | None = None
     confidence: ConfidenceReport | None = None

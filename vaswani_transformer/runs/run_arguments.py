@@ -1,49 +1,30 @@
 """Arguments of a training from corpora to a scored model: `recipes/train_wmt.py`, and sweeps of it."""
 
 import os
-from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from dataclasses import dataclass, fields
+from typing import Literal, cast
 
 import torch
 
 from ..data.preparation_arguments import PreparationArguments
 from ..decoding.decoding_arguments import ALPHA
+from ..io.files import Json
 from ..model.configuration_vaswani import VaswaniConfig
-from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, paper_values, refuse_unused
+from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, refuse_unused
 from ..training.arguments import VaswaniTrainingArguments
 
 
-# Far above any model of this kind, so that a typing error is refused before memory is allocated.
-SIZE = Interval(minimum=1, maximum=2**16)
-LAYERS = Interval(minimum=1, maximum=1000)
-
 # Options of the trainer that would change nothing, or not what their name says, and what to use instead.
-_BY_TOKENS = "batches are measured by source_tokens and target_tokens"
 UNUSED = {
     "bf16": "set precision",
     "fp16": "set precision",
-    "lr_scheduler_kwargs": "set learning_rate_factor and warmup_steps",
-    "warmup_ratio": "set warmup_steps",
-    "per_device_train_batch_size": _BY_TOKENS,
-    "auto_find_batch_size": _BY_TOKENS,
+    "per_device_train_batch_size": "batches are measured by source_tokens and target_tokens",
     "resume_from_checkpoint": "use --resume, which takes the newest complete checkpoint in output_dir",
-    "ignore_data_skip": "a resumed training continues with the data that it has not seen; leave it out",
     "predict_with_generate": "set eval_bleu instead, the number of sentences to translate",
 }
 
 # Options that transformers declares, on which the weights depend.
-TRANSFORMERS_WEIGHTS = (
-    "data_seed",
-    "neftune_noise_alpha",
-    "optim",
-    "optim_args",
-    "optim_target_modules",
-    "seed",
-    "tf32",
-    "torch_compile",
-    "torch_compile_backend",
-    "torch_compile_mode",
-)
+TRANSFORMERS_WEIGHTS = ("data_seed", "optim", "optim_args", "seed", "tf32", "torch_compile")
 
 Precision = Literal["auto", "float32", "bf16", "fp16"]
 
@@ -78,15 +59,15 @@ class ModelArguments:
         decides="inputs",
     )
     variant: str = option("base", "Row of Table 3, such as base, big or B-dk16.", decides="inputs")
-    d_model: int | None = option(None, "Width of the model.", SIZE, decides="weights", paper=(512, 1024))
+    d_model: int | None = option(None, "Width of the model.", COUNT, decides="weights", paper=(512, 1024))
     d_ff: int | None = option(
-        None, "Width of the inner feed-forward layer.", SIZE, decides="weights", paper=(2048, 4096)
+        None, "Width of the inner feed-forward layer.", COUNT, decides="weights", paper=(2048, 4096)
     )
-    num_heads: int | None = option(None, "Attention heads.", SIZE, decides="weights", paper=(8, 16))
-    d_k: int | None = option(None, "Width of a head's queries and keys.", SIZE, decides="weights", paper=64)
-    d_v: int | None = option(None, "Width of a head's values.", SIZE, decides="weights", paper=64)
-    encoder_layers: int | None = option(None, "Encoder layers.", LAYERS, decides="weights", paper=6)
-    decoder_layers: int | None = option(None, "Decoder layers.", LAYERS, decides="weights", paper=6)
+    num_heads: int | None = option(None, "Attention heads.", COUNT, decides="weights", paper=(8, 16))
+    d_k: int | None = option(None, "Width of a head's queries and keys.", COUNT, decides="weights", paper=64)
+    d_v: int | None = option(None, "Width of a head's values.", COUNT, decides="weights", paper=64)
+    encoder_layers: int | None = option(None, "Encoder layers.", COUNT, decides="weights", paper=6)
+    decoder_layers: int | None = option(None, "Decoder layers.", COUNT, decides="weights", paper=6)
     dropout: float | None = option(None, "Residual dropout (5.4).", SHARE, decides="weights", paper=(0.1, 0.3))
     attention_dropout: float | None = option(
         None, "Dropout of attention weights; the paper has none.", SHARE, decides="weights"
@@ -210,7 +191,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             self.use_cpu = True  # otherwise bf16 is refused without a GPU
             self.dataloader_pin_memory = False
         launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        self.set_precision(launcher if self.precision == "auto" and launcher != "no" else self.precision)
+        self.set_precision(launcher if self.precision == "auto" and launcher in ("bf16", "fp16") else self.precision)
         if self.early_stopping_patience is not None and self.metric_for_best_model is None:
             self.metric_for_best_model = "loss" if self.eval_bleu is None else "bleu"
         super().__post_init__()
@@ -224,44 +205,38 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             unused["learning_rate_factor"] = "the learning rate is constant"
         if self.lr_scheduler_type == "constant":
             unused["warmup_steps"] = "the learning rate is constant"
-        if self.eval_bleu is None:
-            unused["generation_num_beams"] = "set eval_bleu, the number of sentences to translate"
         if self.eval_strategy == "no":
             unused |= dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy")
-        if self.early_stopping_patience is None:
-            unused["metric_for_best_model"] = "the last checkpoints are averaged; see early_stopping_patience"
         return unused
-
-    @property
-    def constant_learning_rate(self) -> float | None:
-        """The rate of every step, after a warm-up if there is one; None for the schedule of 5.3."""
-        return None if self.lr_scheduler_type == "inverse_sqrt" else self.learning_rate
 
     def set_precision(self, precision: str) -> None:
         """Train in this precision; "auto" leaves it open.
 
         Raises:
-            ValueError: It is fp16, on a CPU, or none of the option's values.
+            ValueError: It is fp16, on a CPU.
         """
         if precision == "fp16" and self.use_cpu:
             raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
-        if precision not in get_args(Precision):
-            raise ValueError(f"mixed_precision: {precision} of accelerate launch is not supported; choose bf16 or fp16")
         self.precision = cast(Precision, precision)
         self.bf16, self.fp16 = precision == "bf16", precision == "fp16"
         self.mixed_precision = precision if self.bf16 or self.fp16 else "no"  # what the trainer reads
 
 
 # The paper's values of the options, for one model or several.
-PAPER_VALUES = paper_values(ModelArguments, DataArguments, RecipeTrainingArguments)
+PAPER_VALUES: dict[str, tuple[Json, ...]] = {
+    each.name: paper if isinstance(paper, tuple) else (paper,)
+    for kind in (ModelArguments, DataArguments, RecipeTrainingArguments)
+    for each in fields(kind)
+    if (paper := each.metadata.get("paper")) is not None
+}
 
 
 def as_text(*values: object) -> str:
     """The value of an option, or several, as reports show them."""
-    texts = []
-    for value in values:
-        form = (
-            ",g" if isinstance(value, float) else "," if isinstance(value, int) and not isinstance(value, bool) else ""
-        )
-        texts.append(format(value, form) if form else str(value).lower())
-    return " or ".join(texts)
+
+    def text(value: object) -> str:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return str(value).lower()
+        return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+
+    return " or ".join(map(text, values))

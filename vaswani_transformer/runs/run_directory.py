@@ -59,8 +59,7 @@ def training_settings(
 
 def weight_options(args: RecipeTrainingArguments) -> dict[str, Json]:
     """The options of the trainer on which the weights depend."""
-    transformers = {name: as_json(getattr(args, name)) for name in TRANSFORMERS_WEIGHTS if hasattr(args, name)}
-    return {**decisive_values(args, "weights"), **transformers}
+    return decisive_values(args, "weights") | {name: as_json(getattr(args, name)) for name in TRANSFORMERS_WEIGHTS}
 
 
 def load_record(directory: Path) -> dict[str, Json]:

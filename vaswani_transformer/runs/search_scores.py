@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..model.languages_vaswani import direction, required_tag, target_tag
 from ..model.scores_vaswani import TranslationScore
 from ..model.tokenization_vaswani import encodes_targets
 from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
-from .records import Provenance, ScoredTestSet, ScoreRecord, SearchScores, SystemScores
+from .records import Provenance, ScoredTestSet, ScoreRecord, SearchScores
 
 
 # What an evaluation may have beside `results.json`: the translations of the first and second system, and plots.
@@ -129,39 +129,38 @@ def score_systems(
     Returns:
         The record, and each system's translations by its best search, by the paper's BLEU.
     """
-    language = test_set.languages[1]
+    source, target = test_set.languages
     scored, best, sweep = [], {}, None
     for name, searches in systems.items():
         rows = [search.score(test_set) for search in searches]
-        if len(rows) > 1:
-            sweep = rows
+        sweep = rows if len(rows) > 1 else sweep
         # The paper's BLEU may be 0 for all searches in a language without spaces between words.
         highest = max(range(len(rows)), key=lambda row: (rows[row].paper_bleu.score, rows[row].sacrebleu.score))
         best[name] = lines = searches[highest].lines
         groups = None
         if test_set.sources is not None:
-            groups = bleu_by_source_length(test_set.sources, lines, test_set.references, language)
-        scored.append(
-            SystemScores(**vars(rows[highest]), name=name, perplexity=perplexities.get(name), by_source_length=groups)
-        )
-    compared = None
+            groups = bleu_by_source_length(test_set.sources, lines, test_set.references, target)
+        scored.append(replace(rows[highest], name=name, perplexity=perplexities.get(name), by_source_length=groups))
+    comparison = None
     if len(best) > 1:
         first, second = best.values()
-        compared = paired_bootstrap(first, second, test_set.references, language=language)
+        comparison = paired_bootstrap(first, second, test_set.references, language=target)
+    described = ScoredTestSet(
+        name=test_set.name,
+        lines=len(test_set.references),
+        newstest2014=test_set.newstest2014,
+        references=len(test_set.references[0]),
+        source_language=source,
+        target_language=target,
+    )
+    confidence = _confidence(next(iter(systems.values()))[0], test_set)
     record = ScoreRecord(
         run=run,
-        test_set=ScoredTestSet(
-            name=test_set.name,
-            lines=len(test_set.references),
-            newstest2014=test_set.newstest2014,
-            references=len(test_set.references[0]),
-            source_language=test_set.languages[0],
-            target_language=language,
-        ),
+        test_set=described,
         systems=scored,
         sweep=sweep,
-        confidence=_confidence(next(iter(systems.values()))[0], test_set),
-        paired_bootstrap=compared,
+        paired_bootstrap=comparison,
+        confidence=confidence,
     )
     return record, best
 

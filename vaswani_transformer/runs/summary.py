@@ -1,6 +1,6 @@
-"""What a training prints: its sizes at the beginning, and where the model is at the end."""
+"""What a training prints at its beginning."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ..data.training_data import TrainingData
 from ..training.trainer import VaswaniTrainer
@@ -29,13 +29,3 @@ def _describe_cleaning(cleaning: Mapping[str, int]) -> str:
     """Number of sentence pairs kept, and dropped by reason."""
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in cleaning.items() if reason != "kept")
     return f"{cleaning['kept']:,} sentence pairs (dropped: {dropped})"
-
-
-def show_model(directory: str, log: Sequence[Mapping[str, float]]) -> None:
-    """Print where a trained model is, and its best evaluation in the `log_history` of its training."""
-    best = ""
-    for name, choose in (("eval_loss", min), ("eval_bleu", max)):
-        if entries := [entry for entry in log if name in entry]:
-            entry = choose(entries, key=lambda each: each[name])
-            best = f"; its best {name} was {entry[name]:.4g}, at step {int(entry['step'])}"
-    print(f"The model is in {directory}{best}.")

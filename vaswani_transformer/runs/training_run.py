@@ -9,13 +9,7 @@ from typing import Any
 
 from accelerate import PartialState
 from datasets import concatenate_datasets
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    PreTrainedModel,
-    ProgressCallback,
-    TrainerState,
-    set_seed,
-)
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, ProgressCallback, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.preparation import identify_inputs, load_corpora
@@ -43,13 +37,7 @@ from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments, RecipeTrainingArguments
-from .run_directory import (
-    load_record,
-    open_run,
-    record_settings,
-    training_settings,
-    weight_options,
-)
+from .run_directory import load_record, open_run, record_settings, training_settings, weight_options
 from .summary import show_plan, steps_per_epoch
 from .validation_bleu import ValidationBleu, choose_length_penalty
 
@@ -127,21 +115,18 @@ class TrainingRun:
         self.averaging.check(args)
         if args.resume and args.precision == "auto":  # a resumed training keeps the choice
             args.set_precision(on_main_process(lambda: str(load_record(directory).get("precision", "auto"))))
-        inputs = on_each_machine(lambda: self._identify_inputs(data))
+        known = load_record(directory)  # of its unchanged files the digests are not computed again
+        if data.prepared is not None:
+            known |= PreparedDirectory(Path(data.prepared)).inputs()
+        inputs = on_each_machine(lambda: identify_inputs(data, known))
         settings = training_settings(data, config, args, inputs, parent)
         opened = open_run(directory, settings, args.resume, args.save_on_each_node)
         self.checkpoint = self.exit_stack.enter_context(opened)
-        name = args.hub_model_id or directory.resolve().name
-        args.hub_model_id = None
         if args.push_to_hub:
+            name = args.hub_model_id or directory.resolve().name
             args.hub_model_id = on_main_process(lambda: prepare_repository(name, args.hub_private_repo))
         with main_process_first():
             return load_corpora(data, data.prepared, inputs)
-
-    def _identify_inputs(self, data: DataArguments) -> dict[str, Json]:
-        """Identify corpora and tokenizer. Unchanged files of an earlier record are not read."""
-        prepared = {} if data.prepared is None else PreparedDirectory(Path(data.prepared)).inputs()
-        return identify_inputs(data, {**load_record(self.directory), **prepared})
 
     def make_trainer(
         self, config: VaswaniConfig, data: TrainingData, model: PreTrainedModel | None = None
@@ -158,24 +143,24 @@ class TrainingRun:
             ValueError: The training was begun with other data; a sentence is too long for the token budget; or a batch
                 has fewer sentences than parts.
         """
-        args = self.args
-        if args.use_cpu:
+        if self.args.use_cpu:
             keep_freed_memory()
         config.language_tags = data.language_tags
         if model is None or config.longest_source is not None:  # what a converted parent was trained on is unknown
             config.longest_source = max(config.longest_source or 1, max(data.train["source_length"][:]))
         if model is None:
             model = self._new_model(config, data)
-        if args.precision == "auto":
-            args.set_precision(on_main_process(lambda: _fastest_precision(config, args)))
-        encoded: dict[str, Json] = {
-            "precision": args.precision,
+        if self.args.precision == "auto":
+            self.args.set_precision(on_main_process(lambda: _fastest_precision(config, self.args)))
+        settings: dict[str, Json] = {
+            "precision": self.args.precision,
             "vocabulary": content_digest(data.tokenizer.get_vocab()),
             "training pairs": len(data.train),
         }
-        record_settings(self.directory, encoded, args.save_on_each_node)
+        record_settings(self.directory, settings, self.args.save_on_each_node)
         trainer = self._trainer(model, data)
-        self._require_steps_left(trainer)
+        if self.checkpoint is not None:
+            self._require_steps_left(trainer, self.checkpoint)
         return trainer
 
     def _new_model(self, config: VaswaniConfig, data: TrainingData) -> PreTrainedModel:
@@ -223,19 +208,17 @@ class TrainingRun:
         args = self.args
         if args.max_minutes is not None:
             yield TimeLimit(args.max_minutes)
-        highest = args.constant_learning_rate
-        if highest is None:
+        highest = args.learning_rate
+        if args.lr_scheduler_type == "inverse_sqrt":
             yield NoamSchedule(args.warmup_steps, args.learning_rate_factor)
             highest = noam_learning_rate(args.warmup_steps, d_model, args.warmup_steps, args.learning_rate_factor)
         yield Ramps(args.warmup_steps, highest, args.cooldown, args.max_minutes)
         if args.early_stopping_patience is not None:
             yield EarlyStopping(args.early_stopping_patience)
 
-    def _require_steps_left(self, trainer: VaswaniTrainer) -> None:
-        """Raise an AlreadyTrainedError if there is nothing left to train and to score."""
-        if self.checkpoint is None:
-            return
-        args, state = self.args, TrainerState.load_from_json(str(self.checkpoint / TRAINER_STATE_NAME))
+    def _require_steps_left(self, trainer: VaswaniTrainer, checkpoint: Path) -> None:
+        """Raise an AlreadyTrainedError if nothing is left to train and to score after the checkpoint."""
+        args, state = self.args, TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch(trainer))
         is_time_over = args.max_minutes is not None and TimeLimit(args.max_minutes).is_over(state)
         if state.global_step < steps and not is_time_over:
@@ -251,7 +234,7 @@ class TrainingRun:
     def train(self, trainer: VaswaniTrainer, arguments: DataArguments, data: TrainingData) -> TrainingResults:
         """Train, and save the model with the averaged weights; returns the results without scores. Collective."""
         args, search = self.args, trainer.model.generation_config
-        provenance = describe_run(args.hub_model_id)
+        provenance = describe_run(args.hub_model_id if args.push_to_hub else None)
         if args.length_penalties:
             search.length_penalty = args.length_penalties[0]
         search.validate(strict=True)  # as saving does

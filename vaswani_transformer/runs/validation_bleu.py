@@ -1,7 +1,7 @@
 """BLEU of a model in training, on part of the validation corpus, and the length penalty chosen by it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 from accelerate import PartialState
@@ -23,14 +23,12 @@ class ValidationBleu:
         references: Their reference translations, not tokenized.
         tokenizer: The model's.
         num_beams: Beams of the search (6.1); None for the model's generation_config.
-        length_penalty: Alpha of the search; None for the model's generation_config.
     """
 
     sources: Sequence[str]
     references: Sequence[str]
     tokenizer: PreTrainedTokenizerBase
     num_beams: int | None = None
-    length_penalty: float | None = None
 
     @classmethod
     def on_sample(cls, data: TrainingData, config: PreTrainedConfig, count: int, num_beams: int | None = None) -> Self:
@@ -45,14 +43,15 @@ class ValidationBleu:
         """BLEU of a model, from 0 to 100; as `translate`."""
         return sacrebleu_score(self.translate(model), self.references, model.config.target_language).score
 
-    def translate(self, model: PreTrainedModel) -> list[str]:
+    def translate(self, model: PreTrainedModel, **search: Any) -> list[str]:
         """Translate the sentences. Collective: the processes share them, and all return the same.
 
         Args:
             model: The model, on the device to use; it is left in evaluation mode.
+            search: Options of the search.
         """
-        asked = {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
-        search: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+        if self.num_beams is not None:
+            search["num_beams"] = self.num_beams
         search["target_language"] = model.config.target_language
         return translate_corpus(model, self.tokenizer, self.sources, show_progress=False, **search)
 
@@ -72,7 +71,7 @@ def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], da
         return first
     bleu = ValidationBleu.on_sample(data, model.config, len(data.text["validation"]))
     language = model.config.target_language
-    outputs = {alpha: replace(bleu, length_penalty=alpha).translate(model) for alpha in penalties}
+    outputs = {alpha: bleu.translate(model, length_penalty=alpha) for alpha in penalties}
     scores = {alpha: sacrebleu_score(lines, bleu.references, language).score for alpha, lines in outputs.items()}
     best = max(scores, key=scores.__getitem__)
     references = [[line] for line in bleu.references]

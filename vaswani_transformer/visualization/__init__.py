@@ -1,7 +1,7 @@
 """Attention as in the paper's appendix, and other pictures of the model; a page to explore one translation."""
 
 from .explorer import explore
-from .figures import attention_view, entropy_view, learning_rate_view, positions_view
+from .figures import attention_view, entropy_view, positions_view
 
 
-__all__ = ["attention_view", "entropy_view", "explore", "learning_rate_view", "positions_view"]
+__all__ = ["attention_view", "entropy_view", "explore", "positions_view"]

@@ -3,10 +3,11 @@
 import html
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
-from jinja2 import Environment
+from jinja2 import Environment, FileSystemLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import Paragraph, direction, language_name, required_tag, split_tag, tagged
@@ -36,35 +37,6 @@ LOOK: dict[str, Any] = {
 .result th, .result td { border: 1px solid var(--border-color-primary); padding: 0.3rem 0.8rem; text-align: start; }
 """,
 }
-
-_RESULT = Environment(autoescape=True, trim_blocks=True).from_string("""\
-{% for source, translations in sentences %}
-{% set text, best = translations[0] %}
-<section class="result">
-<h2 dir="auto">{{ source }}</h2>
-{% if best.confidence is not none %}
-<p>Confidence: {{ "%.0f" | format(best.confidence) }} of 100, the chrF to expect.</p>
-{% endif %}
-<table>
-<caption>Translations, best first</caption>
-<tr><th scope="col">Translation</th><th scope="col">Score: log-probability / length penalty</th></tr>
-{% for text, score in translations %}
-<tr><td dir="auto">{{ text }}</td><td>{{ "%.3f" | format(score.score) }}</td></tr>
-{% endfor %}
-</table>
-{% if best.alignment %}
-<table>
-<caption>Words of the best, aligned by attention</caption>
-<tr><th scope="col">Word</th><th scope="col">Aligned with</th><th scope="col">Log-probability</th></tr>
-{% for place, target in best.alignment %}
-<tr><td dir="auto">{{ text.split()[target] }}</td><td dir="auto">{{ source.split()[place] }}</td>
-<td>{{ "%.2f" | format(best.word_log_probabilities[target]) }}</td></tr>
-{% endfor %}
-</table>
-{% endif %}
-</section>
-{% endfor %}
-""")
 
 
 def demo_page(
@@ -122,7 +94,8 @@ def translate_text(
     )
     translations = in_order(batches)  # for each sentence, pairs of a text and its score
     sources = [split_tag(model.config, sentence)[1] for sentence in paragraph.sentences]
-    result = _RESULT.render(sentences=zip(sources, translations, strict=True))
+    pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
+    result = pages.get_template("demo.html.jinja").render(sentences=zip(sources, translations, strict=True))
     return paragraph.join([hypotheses[0][0] for hypotheses in translations]), result
 
 

@@ -1,4 +1,4 @@
-"""Pictures: attention as in the paper's Figures 3 to 5, its entropy, positions (3.5), the learning rate (5.3)."""
+"""Pictures: attention as in the paper's Figures 3 to 5, its entropy, positions (3.5)."""
 
 import io
 import warnings
@@ -122,19 +122,20 @@ def draw_attention(
     colors = [_head_color(head, layers.shape[1]) for head in heads]
 
     longest = max(len(rows), len(columns))
+    # The shorter column is spread over as many lines as the longer one has.
+    row_places, column_places = (np.linspace(0, longest - 1, len(texts)) for texts in (rows, columns))
+    columns_at = 1.04 if words is None else 1.08 + _CELL * len(heads)
     figure = Figure(figsize=(_LENGTH, _LINE * longest))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 1), ylim=(longest - 0.5, -0.5))
     axes.set_axis_off()
     _write_legend(axes, f"{_TITLES[kind]}, layer {layer} of {len(layers)}, heads", heads, colors, 1 + 1 / longest)
-    words_at = 1.04 if words is None else 1.08 + _CELL * len(heads)
-    # The shorter column is spread over as many lines as the longer one has.
-    row_places, column_places = (np.linspace(0, longest - 1, len(texts)) for texts in (rows, columns))
-    _write(axes, -0.04, -1, "word" if kind == "encoder" else "word to predict", ha="right", fontsize=8, color="0.4")
-    _write(axes, words_at, -1, "attends to", fontsize=8, color="0.4")
+    caption: dict[str, Any] = {"fontsize": 8, "color": "0.4"}
+    _write(axes, -0.04, -1, "word" if kind == "encoder" else "word to predict", ha="right", **caption)
+    _write(axes, columns_at, -1, "attends to", **caption)
     for y, word, is_chosen in zip(row_places, rows, chosen, strict=True):
         _write(axes, -0.04, y, word, ha="right", color="black" if is_chosen else "0.65")
     for y, word in zip(column_places, columns, strict=True):
-        _write(axes, words_at, y, word)
+        _write(axes, columns_at, y, word)
     _draw_lines(axes, drawn, row_places, column_places, colors, boldness=1 if words is None else 2)
     if words is not None:
         _draw_cells(axes, drawn.max(1), column_places, colors)
@@ -265,20 +266,4 @@ def positions_view(d_model: int = 512, length: int = 100) -> Picture:
     axes.set_ylabel("position")
     axes.set_title(f"Positional encoding, d_model = {d_model}")
     figure.colorbar(image, ax=axes)
-    return Picture(figure)
-
-
-def learning_rate_view(d_model: int = 512, warmup_steps: int = 4000, steps: int = 100_000) -> Picture:
-    """Draw the learning rate of section 5.3: `d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`."""
-    drawn = np.unique(np.append(np.linspace(1, steps, 1000).round(), min(warmup_steps, steps)))
-    rates = d_model**-0.5 * np.minimum(drawn**-0.5, drawn * warmup_steps**-1.5)
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(drawn, rates, color="tab:green")
-    axes.set_xlabel("step")
-    axes.set_ylabel("learning rate")
-    axes.set_title(f"Learning rate, d_model = {d_model}, warmup_steps = {warmup_steps:,}; at most {rates.max():.2e}")
-    axes.xaxis.set_major_formatter("{x:,.0f}")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.3)
     return Picture(figure)

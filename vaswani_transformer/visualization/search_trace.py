@@ -153,18 +153,19 @@ class _Recorder:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer = tokenizer
         self.steps: list[SearchStep] = []
-        self.sequences: list[list[tuple[int, ...]]] = []  # for each step, the tokens of its candidates
+        self.indices: list[dict[tuple[int, ...], int]] = []  # for each step, its candidates by all their tokens
 
     def __call__(self, search: BeamSearch, candidates: Hypotheses, has_ended: torch.Tensor) -> None:
         self.search, number = search, len(self.steps) + 1
         scores = [score for score in candidates.scores[0].tolist() if score != -math.inf]
-        self.sequences.append([self._tokens(candidates, index, number) for index in range(len(scores))])
+        sequences = [self._tokens(candidates, index, number) for index in range(len(scores))]
+        self.indices.append({tokens: index for index, tokens in enumerate(sequences)})
         live, finished = self._places(search.state.live), self._places(search.state.finished)
         penalty = float(length_penalty(number, search.config.length_penalty, search.config.length_penalty_type))
-        texts = token_texts(self.tokenizer, [tokens[-1] for tokens in self.sequences[-1]])
+        texts = token_texts(self.tokenizer, [tokens[-1] for tokens in sequences])
         step = SearchStep([], tuple(index for _, index in live), finished, *map(_finite, search.stopping_scores()))
-        for index, (tokens, text, score) in enumerate(zip(self.sequences[-1], texts, scores, strict=True)):
-            parent = self.sequences[-2].index(tokens[:-1]) if self.steps else None
+        for index, (tokens, text, score) in enumerate(zip(sequences, texts, scores, strict=True)):
+            parent = self.indices[-2][tokens[:-1]] if self.steps else None
             before = 0.0 if parent is None else self.steps[-1].candidates[parent].score
             place = (number, index)
             fate = self._fate(index, bool(has_ended[0, index]), place in live, place in finished)
@@ -185,7 +186,7 @@ class _Recorder:
         """Where the hypotheses that exist were candidates."""
         lengths = hypotheses.rows[0].ge(0).sum(-1).tolist()
         return tuple(
-            (length, self.sequences[length - 1].index(self._tokens(hypotheses, index, length)))
+            (length, self.indices[length - 1][self._tokens(hypotheses, index, length)])
             for index, length in enumerate(lengths)
             if not hypotheses.scores[0, index].isneginf()
         )
@@ -215,7 +216,7 @@ class _Recorder:
         for rank, (number, index) in enumerate(returned):
             if (number, index) in live:
                 last.candidates[index].fate, last.candidates[index].until = Fate.UNFINISHED, None
-            tokens = self.sequences[number - 1][index]
+            tokens = [*self.indices[number - 1]][index]
             text = self.tokenizer.decode(list(tokens), skip_special_tokens=True)
             hypotheses.append(TracedHypothesis((number, index), float(search.results.scores[0, rank]), tokens, text))
         return SearchTrace(
