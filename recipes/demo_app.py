@@ -10,7 +10,9 @@ It needs `pip install -e ".[demo]"`. The heads that align words are those that a
 from dataclasses import dataclass
 from pathlib import Path
 
-from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments, load_on_device
+from accelerate import PartialState
+
+from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
 from vaswani_transformer.io.console import exit_on_error
 from vaswani_transformer.options.arguments import Interval, RecipeParser, option
 
@@ -32,7 +34,7 @@ def main() -> None:
         saved = args.open()
         from vaswani_transformer.visualization.demo import LOOK, demo_page  # optional, and imports for seconds
 
-        model, name = load_on_device(saved), Path(args.model).name
+        model, name = saved.load().to(PartialState().device), Path(args.model).name
         page = demo_page(model, saved.tokenizer, name, args.target_language, **args.generate_kwargs)
         page.launch(server_name=args.server_name, server_port=args.server_port, share=args.share, **LOOK)
 

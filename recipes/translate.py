@@ -35,6 +35,7 @@ as all.
 
 import re
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -47,7 +48,7 @@ from tqdm.auto import tqdm
 
 from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
 from vaswani_transformer.decoding.line_translation import LineTranslator
-from vaswani_transformer.decoding.sharded_translation import ShardedTranslation, is_begun
+from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.decoding.translation_options import TranslationOptions
 from vaswani_transformer.io.files import atomic_write, locked
 from vaswani_transformer.launch.faults import joined_processes
@@ -81,53 +82,52 @@ class TranslateArguments(TranslationOptions):
 
 def main() -> None:
     (args,) = RecipeParser((TranslateArguments,)).parse()
-    with (
-        joined_processes("translate.py", args.timeout_minutes, "repeat the command to continue"),
-        ExitStack() as exit_stack,
-    ):
+    with joined_processes("translate.py", args.timeout_minutes, "repeat the command to continue"):
         if args.is_stream:
-            translate_stream(args, exit_stack)
+            translate_stream(args)
         elif args.shard is not None:
-            translate_shard(args, exit_stack)
+            translate_shard(args)
         else:
-            translate_file(args, exit_stack)
+            translate_file(args)
 
 
-def translate_stream(args: TranslateArguments, exit_stack: ExitStack) -> None:
-    """Translate lines as they come."""
+def translate_stream(args: TranslateArguments) -> None:
+    """Translate lines as they come, from standard input or to standard output."""
     if PartialState().num_processes > 1:
         raise ValueError("output: several processes cannot share standard input or output; give --input and --output")
-    if args.output != "-":
+    if args.output == "-":
+        for content in translated_chunks(args):
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+    else:
         args.require_output(args.overwrite)
-        exit_stack.enter_context(locked(Path(args.output), "output"))
+        with locked(Path(args.output), "output"):
+            atomic_write(args.output, translated_chunks(args))
+
+
+def translated_chunks(args: TranslateArguments) -> Iterator[bytes]:
+    """The translations of `lines_per_shard` lines at a time."""
     models = args.open_models()
     lines = args.lines(models[0].config)
     translator = LineTranslator(models, args)
     with tqdm(desc="Translating", unit="lines") as bar:
         chunks = iter(lambda: list(islice(lines, args.lines_per_shard)), [])
-        translations = (b"".join(translator.translate(*each, bar)) for each in enumerate(chunks))
-        if args.output == "-":
-            for content in translations:
-                sys.stdout.buffer.write(content)
-                sys.stdout.buffer.flush()
-        else:
-            atomic_write(args.output, translations)
+        for number, chunk in enumerate(chunks):
+            yield b"".join(translator.translate(number, chunk, bar))
 
 
-def translate_shard(args: TranslateArguments, exit_stack: ExitStack) -> None:
+def translate_shard(args: TranslateArguments) -> None:
     """Translate the range of lines that `--shard` names."""
     if PartialState().num_processes > 1:
         raise ValueError("shard: is translated by one process; start one for each shard")
     number, count = parse_shard(str(args.shard))
-    args.require_output(args.overwrite or is_begun(args.output))
-    translation = ShardedTranslation(args.open_models(), args, count)
-    exit_stack.enter_context(locked(translation.path(number), "shard"))
-    translation.resume()
-    if number not in translation.missing():
-        print(f"{translation.path(number)} is finished already", file=sys.stderr)
-        return
-    with tqdm(total=translation.size(number), desc="Translating", unit="lines") as bar:
-        translation.translate([number], bar)
+    translation = ShardedTranslation(args, count, overwrite=args.overwrite)
+    with locked(translation.path(number), "shard"):
+        if number not in translation.begin():
+            print(f"{translation.path(number)} is finished already", file=sys.stderr)
+            return
+        with tqdm(total=len(translation.sources(number)), desc="Translating", unit="lines") as bar:
+            translation.translate([number], bar)
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -138,44 +138,42 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def translate_file(args: TranslateArguments, exit_stack: ExitStack) -> None:
+def translate_file(args: TranslateArguments) -> None:
     """Translate the missing shards, divided among the processes, and write the output."""
     state = PartialState()
-    translation, missing = on_main_process(lambda: plan(args, exit_stack))
-    mine = missing[state.process_index :: state.num_processes]
-    total = sum(map(translation.size, mine))
-    with tqdm(total=total, desc="Translating", unit="lines", disable=not state.is_main_process) as bar:
-        translation.translate(mine, bar)
-    translation.wait(args.timeout_minutes)
-    state.wait_for_everyone()
-    if state.is_main_process:
-        translation.collect()
+    translation = ShardedTranslation(args, lines_per_shard=args.lines_per_shard, overwrite=args.overwrite)
+    with ExitStack() as exit_stack:
 
+        def begin() -> tuple[list[int], DecodingPrecision]:
+            exit_stack.enter_context(locked(Path(args.output), "output"))
+            missing = translation.begin(lambda: choose_precision(args, translation))
+            if finished := translation.count - len(missing):
+                print(f"{finished} of {translation.count} shards are finished already; continuing", file=sys.stderr)
+            return missing, args.precision
 
-def plan(args: TranslateArguments, exit_stack: ExitStack) -> tuple[ShardedTranslation, list[int]]:
-    """The translation and its missing shards; arguments are checked, and the output is locked."""
-    args.require_output(args.overwrite or is_begun(args.output))
-    exit_stack.enter_context(locked(Path(args.output), "output"))
-    translation = ShardedTranslation(args.open_models(), args, lines_per_shard=args.lines_per_shard)
-    if not translation.resume() and args.precision == "auto" and args.engine is None:
-        args.precision = choose_precision(args, translation)
-    missing = translation.missing()
-    if finished := translation.count - len(missing):
-        print(f"{finished} of {translation.count} shards are finished already; continuing", file=sys.stderr)
-    return translation, missing
+        missing, args.precision = on_main_process(begin)
+        mine = missing[state.process_index :: state.num_processes]
+        total = sum(len(translation.sources(number)) for number in mine)
+        with tqdm(total=total, desc="Translating", unit="lines", disable=not state.is_main_process) as bar:
+            translation.translate(mine, bar)
+        if state.num_processes > 1:
+            translation.wait(args.timeout_minutes)
+            state.wait_for_everyone()
+        if state.is_main_process:
+            translation.collect()
 
 
 def choose_precision(args: TranslateArguments, translation: ShardedTranslation) -> DecodingPrecision:
     """The precision that translates the first lines clearly fastest; "auto" if it is that of the saved weights."""
     precisions, models = usable_precisions(PartialState().device), translation.models
-    if translation.lines < WORTH_MEASURING or len(precisions) == 1:
+    if args.engine is not None or len(translation.lines) < WORTH_MEASURING or len(precisions) == 1:
         return "auto"
     translators = {"float32": LineTranslator(models, args)}
     if translators["float32"].model.dtype != torch.float32:
         return "auto"
     for name in precisions[1:]:
         translators[name] = LineTranslator(models, replace(args, precision=cast(DecodingPrecision, name)))
-    sample = list(islice(args.lines(models[0].config), MEASURED_LINES))
+    sample = translation.lines[:MEASURED_LINES]
     speeds = compare(precisions, lambda name: translators[name].translate(0, sample), seconds=0.5)
     chosen = fastest_precision(speeds, margin=1.15)
     measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from transformers.utils import logging
 
 from vaswani_transformer.io.console import PlainConsole, exit_on_error, printable
-from vaswani_transformer.launch.faults import ExitReporter, exit_on_fault, joined_processes
+from vaswani_transformer.launch.faults import exit_on_fault, joined_processes
 
 
 HOSTILE = [
@@ -95,7 +95,7 @@ def test_the_traceback_of_a_training_that_ends_with_one_line_is_logged_for_debug
     before = logging.get_verbosity()
     logging.set_verbosity_debug()
     monkeypatch.setattr(logger, "handlers", [standard_logging.StreamHandler(log)])
-    with pytest.raises(SystemExit), exit_on_fault(ExitReporter("some.py")):
+    with pytest.raises(SystemExit), exit_on_fault("some.py"):
         raise ValueError("line 3")
     logging.set_verbosity(before)
     assert 'raise ValueError("line 3")' in log.getvalue()

@@ -94,29 +94,17 @@ def test_a_finished_shard_is_left_alone_and_a_second_attempt_gives_the_same_byte
     assert f"{shard} is finished already" in capsys.readouterr().err
 
 
-def test_shards_of_commands_that_began_together_have_the_same_options(translate, tmp_path, source, lively_model):
-    other = TranslationOptions(model=str(lively_model), input=str(source), output=str(tmp_path / "out"), num_beams=2)
-    late = ShardedTranslation(other.open_models(), other, 4)
-    assert not late.resume()  # no shard is finished yet
-    translate(tmp_path / "out", "--shard", "0/4")
-    with pytest.raises(ValueError, match="holds part of another translation, which differs in max_new_tokens"):
-        late.translate([1])
-    assert late.missing() == [1, 2, 3]
-
-
-def test_of_two_other_translations_that_finish_a_shard_together_one_is_refused(
-    tmp_path, source, lively_model, monkeypatch
-):
+def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, source, lively_model, monkeypatch):
     together, errors = threading.Barrier(2), []
 
-    def finish(number: int, beams: int) -> None:
+    def begin(beams: int) -> None:
         options = TranslationOptions(
             model=str(lively_model), input=str(source), output=str(tmp_path / "out"), num_beams=beams
         )
-        translation = ShardedTranslation(options.open_models(), options, 2)
-        translation.translator = SimpleNamespace(translate=lambda *_: [b"%d" % together.wait()])
+        translation = ShardedTranslation(options, 2)
+        together.wait()
         try:
-            translation.translate([number])
+            assert translation.begin() == [0, 1]
         except ValueError as error:
             errors.append(str(error))
 
@@ -125,11 +113,11 @@ def test_of_two_other_translations_that_finish_a_shard_together_one_is_refused(
         atomic_write(*args)
 
     monkeypatch.setattr(sharded_translation, "atomic_write", write_slowly)
+    monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: None)
     with ThreadPoolExecutor() as threads:
-        list(threads.map(finish, (0, 1), (2, 3)))
+        list(threads.map(begin, (2, 3)))
     assert len(errors) == 1
-    assert "differs in num_beams" in errors[0]
-    assert len([*(tmp_path / "out.shards").glob("*-of-*")]) == 1
+    assert "holds part of another translation, which differs in num_beams" in errors[0]
 
 
 def test_rows_of_tables_are_lines(translate, source, tmp_path):

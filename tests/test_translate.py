@@ -297,7 +297,7 @@ def test_a_stream_that_is_killed_leaves_no_part_of_the_output(interrupted, trans
 def test_a_folder_of_shards_replaces_no_output_that_it_does_not_belong_to(error, translated, source, output):
     files = ("--input", source, "--output", output)
     output.write_bytes(b"mine\n")
-    output.with_name("out.txt.shards").mkdir()  # as an interrupted command leaves it before its first shard
+    output.with_name("out.txt.shards").mkdir()
     assert "out.txt exists already" in error(*files)
     assert "out.txt exists already" in error(*files, "--shard", "0/3")
     assert "would hold lines of text" in error(
@@ -370,7 +370,7 @@ def test_another_translation_does_not_go_on(run, translated, error, source, outp
     other = shutil.copytree(lively_model, tmp_path / "other")
     settings = json.loads((other / "generation_config.json").read_text(encoding="utf-8"))
     (other / "generation_config.json").write_text(json.dumps({**settings, "num_beams": 2}), encoding="utf-8")
-    assert "differs in model (" in error(*files, "--model", other)
+    assert "differs in models (" in error(*files, "--model", other)
     source.write_bytes(source.read_bytes().replace(b"one", b"two"))
     assert f"differs in input ({len(LINES)} lines, " in error(*files)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == kept
@@ -393,7 +393,7 @@ def test_the_fastest_precision_translates_and_is_kept(recipe, run, source, outpu
 
     monkeypatch.setattr(recipe, "WORTH_MEASURING", len(LINES) + 1)
     monkeypatch.setattr(recipe, "compare", lambda *_, **__: pytest.fail("measured"))
-    assert translate() != translate("--overwrite", "--dtype", "bfloat16")
+    assert translate() != translate("--overwrite", "--precision", "bf16")
     expected = output.read_bytes()
 
     def measured(precisions, work, seconds):
@@ -405,7 +405,7 @@ def test_the_fastest_precision_translates_and_is_kept(recipe, run, source, outpu
         patch.setattr(recipe, "compare", measured)
         assert translate("--overwrite") == expected
     assert "precision bf16; measured speed: float32 1.00, bf16 1.20\n" in capsys.readouterr().err
-    run("--input", source, "--output", output, "--shard", "1/5", "--dtype", "bf16", "--overwrite")
+    run("--input", source, "--output", output, "--shard", "1/5", "--precision", "bf16", "--overwrite")
     assert translate("--overwrite") == expected  # nothing is measured
 
 

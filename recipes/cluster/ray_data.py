@@ -26,19 +26,14 @@ class RayArguments(TranslationOptions):
     actors: int = option(1, "Copies of the model.", COUNT)
     num_gpus: float = option(0.0, "GPUs of an actor.", NOT_NEGATIVE)
 
-    def begin(self) -> ShardedTranslation:
-        """The translation; finished shards are not translated again."""
-        translation = ShardedTranslation(self.open_models(), self, self.shards)
-        translation.resume()
-        return translation
-
 
 class TranslateShards:
     """An actor with the model, which translates the shards whose numbers are passed to it."""
 
     def __init__(self, args: RayArguments, directory: str) -> None:
         os.chdir(directory)
-        self.translation = args.begin()
+        self.translation = ShardedTranslation(args, args.shards)
+        self.translation.begin()
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         self.translation.translate(batch["shard"].tolist())
@@ -47,7 +42,7 @@ class TranslateShards:
 
 def main() -> None:
     (args,) = RecipeParser((RayArguments,)).parse()
-    missing = args.begin().missing()
+    missing = ShardedTranslation(args, args.shards).begin()
     print(f"{len(missing)} shards to translate")
     if missing:
         ray.data.from_items([{"shard": number} for number in missing]).map_batches(

@@ -1,7 +1,7 @@
 """Options shared by all recipes that decode with a saved model."""
 
 from dataclasses import MISSING, dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from accelerate import PartialState
 from transformers import PreTrainedModel
@@ -13,15 +13,9 @@ from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option, refuse_
 
 BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
 ALPHA = Interval(minimum=-100, maximum=100)
-DecodingPrecision = Literal["auto", "float32", "bf16", "fp16", "bfloat16", "float16"]
+DecodingPrecision = Literal["auto", "float32", "bf16", "fp16"]
 
-
-def load_on_device(saved: SavedModel, dtype: str = "auto") -> PreTrainedModel:
-    """Load a saved model onto this process's device; "auto" is the dtype of the saved weights."""
-    device = PartialState().device
-    if device.type == "cpu":
-        keep_freed_memory()
-    return saved.load(dtype).to(device)
+_DTYPES = {"auto": "auto", "float32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # PyTorch's names
 
 
 @dataclass
@@ -29,46 +23,49 @@ class DecodingArguments:
     """Options of every recipe that decodes with a saved model."""
 
     tokens_per_batch: int = option(
-        4096, "Source tokens of a batch, padding included; its beams may generate 16 times as many.", COUNT
+        4096,
+        "Source tokens of a batch, padding included; its beams may generate 16 times as many.",
+        COUNT,
+        decides="samples",  # each step draws for all rows of a batch
     )
     precision: DecodingPrecision = option(
         "auto",
-        "Dtype of the model, also by PyTorch's name. 'auto' is that of the saved weights; for a file of 2,000 lines or "
-        "more, translate.py measures whether bf16, or on a GPU fp16, is faster by 15 percent.",
-        alias="--dtype",
+        "Dtype of the model. 'auto' is that of the saved weights; for a file of 2,000 lines or more, translate.py "
+        "measures whether bf16, or on a GPU fp16, is faster by 15 percent.",
+        decides="translations",
     )
     timeout_minutes: float = option(10.0, "Minutes that a process waits for the others before all end.", POSITIVE)
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
-
-    @property
-    def dtype(self) -> str:
-        """The precision by PyTorch's name, or "auto"."""
-        return {"bf16": "bfloat16", "fp16": "float16"}.get(self.precision, self.precision)
 
     def open(self, name: str, named_by: str = "model", task: str = "translation") -> SavedModel:
         """Check a saved model by `open_model`; `named_by` is the option that named it."""
         return open_model(name, option=named_by, task=task, trust_remote_code=self.trust_remote_code)
 
     def load(self, saved: SavedModel) -> PreTrainedModel:
-        """Load a model onto this process's device."""
-        return load_on_device(saved, self.dtype)
+        """Load a model onto this process's device, in the `precision` of the options."""
+        device = PartialState().device
+        if device.type == "cpu":
+            keep_freed_memory()
+        return saved.load(_DTYPES[self.precision]).to(device)
 
 
 @dataclass
 class SearchArguments:
     """Options of beam search (6.1)."""
 
-    num_beams: int | None = option(None, "Beams (6.1); by default the model's generation_config.", BEAMS)
-    length_penalty: float | None = option(None, "Alpha of 6.1; by default the model's generation_config.", ALPHA)
+    keywords: ClassVar[tuple[str, ...]] = ("num_beams", "length_penalty")  # options with `generate`'s names
+
+    num_beams: int | None = option(
+        None, "Beams (6.1); by default the model's generation_config.", BEAMS, decides="translations"
+    )
+    length_penalty: float | None = option(
+        None, "Alpha of 6.1; by default the model's generation_config.", ALPHA, decides="translations"
+    )
 
     @property
     def generate_kwargs(self) -> dict[str, Any]:
         """Keywords for `generate`; what is missing is decided by the model's generation_config."""
-        return self._select("num_beams", "length_penalty")
-
-    def _select(self, *names: str) -> dict[str, Any]:
-        """The options that are set, among some."""
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {name: getattr(self, name) for name in self.keywords if getattr(self, name) is not None}
 
 
 @dataclass
@@ -87,14 +84,27 @@ class ShownSearchArguments(SearchArguments):
 class GenerationArguments(DecodingArguments, SearchArguments):
     """Options of `generate`: beam search (6.1) or sampling, and the number of hypotheses."""
 
+    keywords = (*SearchArguments.keywords, "max_new_tokens", "num_return_sequences", "temperature")
+
     max_new_tokens: int | None = option(
-        None, "Longest translation; by default the model's generation_config.", Interval(minimum=1, maximum=2**20)
+        None,
+        "Longest translation; by default the model's generation_config.",
+        Interval(minimum=1, maximum=2**20),
+        decides="translations",
     )
-    num_return_sequences: int = option(1, "Translations of each line: the best of the beam, or samples.", BEAMS)
-    do_sample: bool = option(False, "Draw each token from the model's distribution, instead of searching.")
-    top_k: int | None = option(None, "Sample from the k most probable tokens only; by default from all.", COUNT)
-    temperature: float | None = option(None, "Divides the logits before sampling; 1 by default.", POSITIVE)
-    seed: int = option(0, "Seed of sampling.", SEED)
+    num_return_sequences: int = option(
+        1, "Translations of each line: the best of the beam, or samples.", BEAMS, decides="translations"
+    )
+    do_sample: bool = option(
+        False, "Draw each token from the model's distribution, instead of searching.", decides="translations"
+    )
+    top_k: int | None = option(
+        None, "Sample from the k most probable tokens only; by default from all.", COUNT, decides="samples"
+    )
+    temperature: float | None = option(
+        None, "Divides the logits before sampling; 1 by default.", POSITIVE, decides="samples"
+    )
+    seed: int = option(0, "Seed of sampling.", SEED, decides="samples")
 
     def __post_init__(self) -> None:
         if self.do_sample:
@@ -106,7 +116,7 @@ class GenerationArguments(DecodingArguments, SearchArguments):
     @property
     def generate_kwargs(self) -> dict[str, Any]:
         """Keywords for `generate`."""
-        kwargs = super().generate_kwargs | self._select("max_new_tokens", "num_return_sequences", "temperature")
+        kwargs = super().generate_kwargs
         if self.do_sample:  # all tokens are 0 in transformers, where None means 50
             kwargs |= {"do_sample": True, "num_beams": 1, "top_k": self.top_k or 0}
         return kwargs

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from transformers import PreTrainedConfig
@@ -13,15 +13,10 @@ from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..io.files import Json
 from ..io.manifests import MODEL_FILES, matching_files_digest
 from ..model.ensemble import require_same_tokens
-from ..model.languages_vaswani import direction, required_tag, target_tag
+from ..model.languages_vaswani import direction, target_tag
 from ..model.saved_model import SavedModel
-from ..options.arguments import option, refuse_unused, require_new_file
+from ..options.arguments import decisive_values, option, refuse_unused, require_new_file
 from .decoding_arguments import GenerationArguments
-
-
-# What does not change a translation. Batches change samples, because each step draws for all their rows.
-_INDIFFERENT = {"model", "input", "column", "output", "timeout_minutes", "trust_remote_code"}
-_SAMPLING = {"seed", "tokens_per_batch"}
 
 
 @dataclass
@@ -32,16 +27,23 @@ class TranslationOptions(GenerationArguments):
     input: str = option("-", "Text in UTF-8 or a table, also .gz, .bz2 or .xz, or - for standard input.")
     column: str | None = option(None, "Column of a table; by default the model's source language.")
     output: str = option("-", "File to write, or - for standard output.")
-    target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
+    target_language: str | None = option(
+        None, "Language to translate into, of a model of both directions.", decides="translations"
+    )
     split_sentences: bool = option(
-        True, "Translate lines sentence by sentence; if false, or with scores or the best of the beam, each as one."
+        True,
+        "Translate lines sentence by sentence; if false, or with scores or the best of the beam, each as one.",
+        decides="translations",
     )
     return_scores: bool = option(
         False,
         "Write log-probabilities of each translation and of its words, into .jsonl, and the confidence; null where "
         "score.py --confidence has not measured it.",
+        decides="translations",
     )
-    return_alignment: bool = option(False, "Write these and the word alignment, in Pharaoh format, into .jsonl.")
+    return_alignment: bool = option(
+        False, "Write these and the word alignment, in Pharaoh format, into .jsonl.", decides="translations"
+    )
     engine: str | None = option(
         None, "Directory of the model's export to CTranslate2 or ONNX by export.py, which then translates in its place."
     )
@@ -116,28 +118,13 @@ class TranslationOptions(GenerationArguments):
         rows = read_table(path, kind, (column, column), "train")
         return (text.replace("\n", " ") for text, _ in rows)
 
-    def columns(self, config: PreTrainedConfig) -> tuple[str, str] | None:
-        """Names of the columns of source and target, of an output in JSON; None for text.
-
-        Raises:
-            ValueError: The model has several directions, and no language is named.
-        """
-        if not self.writes_json:
-            return None
-        source, target = direction(config, required_tag(config, self.target_language))
-        return source or "source", target or "target"
-
     def record(self, models: list[SavedModel]) -> dict[str, Json]:
         """Everything but the input that decides what is written: options, and digests of models and engine."""
-        ignored = _INDIFFERENT if self.do_sample else _INDIFFERENT | _SAMPLING
-        names = {field.name for field in fields(TranslationOptions)} - ignored
         files = ("generation_config.json", *MODEL_FILES)
-        model, *ensemble = (matching_files_digest(each.directory, files) for each in models)
         return {
-            **{name: getattr(self, name) for name in sorted(names)},
-            "precision": self.dtype,
-            "model": model,
-            "ensemble": ensemble,
+            **decisive_values(self, "translations"),
+            **(decisive_values(self, "samples") if self.do_sample else {}),
+            "models": [matching_files_digest(each.directory, files) for each in models],
             "engine": self.engine and engine_digest(self.engine),
             "json": self.writes_json,
         }

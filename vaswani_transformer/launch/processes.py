@@ -94,6 +94,8 @@ def on_main_process(function: Callable[[], Result]) -> Result:
     Raises:
         ValueError, OSError: As from the function, on every rank.
     """
+    if PartialState().num_processes == 1:
+        return function()
     outcome: Outcome = (None, None)
     with main_process_first():
         if PartialState().is_main_process:
@@ -108,6 +110,8 @@ def on_each_machine(function: Callable[[], Result]) -> Result:
         ValueError, OSError: As from the function, on every rank; of several machines, from the first that failed.
     """
     state = PartialState()
+    if state.num_processes == 1:
+        return function()
     outcome: Outcome = (None, None)
     if state.is_local_main_process:
         result, error = _outcome(function)
@@ -133,13 +137,10 @@ def _share(outcome: Outcome) -> list[Any]:
     return [result for result, _ in outcomes]
 
 
-def is_first_to_claim(what: str) -> bool:
-    """Whether this process is the first of the group to claim something, such as the last line of the program.
-
-    Every process is the first of a store that has ended.
-    """
+def is_first(what: str) -> bool:
+    """Whether this process is the first of the group to ask for `what`; each is if the group's store has ended."""
     try:
-        return PartialState().num_processes == 1 or _store().add(f"claims of {what}", 1) == 1
+        return _store().add(what, 1) == 1
     except RuntimeError:
         return True
 

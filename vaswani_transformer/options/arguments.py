@@ -17,8 +17,8 @@ from ..io.files import Json
 from .config_file import read_config
 
 
-# What an option of a training decides: see `option`.
-Decision: TypeAlias = Literal["inputs", "data", "weights"]
+# What an option of a training, or of a translation, decides: see `option`.
+Decision: TypeAlias = Literal["inputs", "data", "weights", "translations", "samples"]
 
 _LARGEST = 1e12  # no sensible option needs more
 
@@ -67,7 +67,8 @@ def option(
         alias: Another name, such as "--from".
         metadata: For an option of a training, `decides`: "data" if the encoded pairs depend on its value, "weights" if
             only the trained weights do, "inputs" if it names or makes what is read, which records identify by its
-            content; None if weights do not depend on it. Where the paper has a value, `paper`: the value, or a tuple
+            content; None if weights do not depend on it. For an option of a translation, "translations", or "samples"
+            if only these depend on it. Where the paper has a value, `paper`: the value, or a tuple
             of those of several models.
     """
     metadata |= {"help": help, "is_shown": True} | ({} if interval is None else {"interval": interval})
@@ -183,28 +184,24 @@ class RecipeParser(HfArgumentParser):
         finder.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage
         finder.add_argument("--config", type=Path)
         path = finder.parse_known_args(argv)[0].config
-        options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
-        if unknown:
-            self.error(f"there is no option {unknown[0]}")
-        for name, value in vars(options).items():
-            if "" in (value if isinstance(value, list) else [value]):
-                self.error(f"{name}: is empty; give a value, or leave the option out")
         try:
+            options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
+            if unknown:
+                raise ValueError(f"there is no option {unknown[0]}")
+            for name, value in vars(options).items():
+                if "" in (value if isinstance(value, list) else [value]):
+                    raise ValueError(f"{name}: is empty; give a value, or leave the option out")
             for kind in self.dataclass_types:
                 check_values(options, kind)
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             self.error(str(error))
         return options
 
     def _read_words(self, path: Path) -> list[str]:
         """A configuration file as words of a command line."""
-        try:
-            settings = read_config(path)
-        except (ValueError, OSError) as error:
-            self.error(str(error))
         words = []
-        for name, values in settings.items():
+        for name, values in read_config(path).items():
             if f"--{name}" not in self._option_string_actions or name == "config":
-                self.error(f"{path}: there is no setting {name!r}")
+                raise ValueError(f"{path}: there is no setting {name!r}")
             words += [f"--{name}={values[0]}"] if len(values) == 1 else [f"--{name}", *values]
         return words

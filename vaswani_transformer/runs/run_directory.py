@@ -135,10 +135,12 @@ def record_settings(directory: Path, settings: Mapping[str, Json], each_machine:
         ValueError: A setting differs from the record, on this or another machine, or a machine does not see the record.
     """
     shared = on_main_process(lambda: {**settings})
+    what = f"output_dir: {directory} holds another training; it differs in"
+    advice = "repeat its options and corpora, on all machines, to continue it, or choose another directory"
 
     def extend() -> None:
         record = load_record(directory)
-        _compare(directory, record, shared)
+        require_same_manifest(record, shared, what, advice)
         atomic_write(directory / RECORD_NAME, json.dumps({**record, **shared}, indent=2, ensure_ascii=False) + "\n")
 
     def compare() -> None:
@@ -147,13 +149,7 @@ def record_settings(directory: Path, settings: Mapping[str, Json], each_machine:
                 f"output_dir: there is no {directory} of rank 0; give one that all machines share, or "
                 f"--save_on_each_node"
             )
-        _compare(directory, record, settings)
+        require_same_manifest(record, settings, what, advice)
 
     (on_each_machine if each_machine else on_main_process)(extend)
     on_each_machine(compare)
-
-
-def _compare(directory: Path, before: Mapping[str, Json], now: Mapping[str, Json]) -> None:
-    what = f"output_dir: {directory} holds another training; it differs in"
-    advice = "repeat its options and corpora, on all machines, to continue it, or choose another directory"
-    require_same_manifest(before, now, what, advice)

@@ -1,6 +1,7 @@
 """The steps of a training run, in their order: `load`, `make_trainer`, `train`, `write_results`."""
 
 import math
+import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,7 +19,7 @@ from ..data.training_data import TrainingData
 from ..io.files import Json
 from ..io.manifests import content_digest
 from ..io.typed_json import from_json
-from ..launch.faults import ExitReporter, exit_on_fault
+from ..launch.faults import exit_on_fault
 from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
 from ..launch.signals import SignalCheckpoint
@@ -54,12 +55,12 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
         program: Name of the recipe, the start of the line.
         args: Options of the training.
     """
-    reporter = ExitReporter(program)
-    with exit_on_fault(reporter), SignalCheckpoint() as signal_checkpoint, ExitStack() as exit_stack:
+    with exit_on_fault(program), SignalCheckpoint() as signal_checkpoint, ExitStack() as exit_stack:
         try:
             yield TrainingRun(args, signal_checkpoint, exit_stack)
         except AlreadyTrainedError as error:  # with status 0, so that a scheduler does not start it again
-            reporter.report(str(error))
+            if PartialState().is_main_process:
+                print(f"{program}: {error}", file=sys.stderr)
         PartialState().wait_for_everyone()
         leave_process_group()  # an upload may last longer than others would wait
         if args.push_to_hub and PartialState().is_main_process:
