@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from rich.table import Table
+from transformers import GenerationConfig
 
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS
 from vaswani_transformer.io.console import PlainConsole
@@ -77,11 +78,7 @@ def train_and_score(
     trainer = run.make_trainer(config, data)
     load = partial(GoldTrees.load, language=data_args.source_language, train=corpora.sources["train"])
     gold = {split: load(corpora.sources[split][0]) for split in data.text}
-    search = trainer.model.generation_config
-    for name in ("num_beams", "length_penalty", "max_new_tokens_over_source"):
-        setattr(search, name, getattr(data_args, name))
-    if search.num_beams == 1:  # transformers saves no options of beams then
-        search.length_penalty = search.early_stopping = None
+    set_search(trainer.model.generation_config, data_args)
 
     results = run.train(trainer, data_args, data)
     scores: dict[str, ParsingSplit] = {}
@@ -135,6 +132,14 @@ def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
         tokenizer=str(directory / "tokenizer"),
         prepared=encoded,
     )
+
+
+def set_search(search: GenerationConfig, data_args: ParsingArguments) -> None:
+    """Set the options of the search, which the model is saved with."""
+    for name in ("num_beams", "length_penalty", "max_new_tokens_over_source"):
+        setattr(search, name, getattr(data_args, name))
+    if search.num_beams == 1:  # transformers saves no options of beams then
+        search.length_penalty = search.early_stopping = None
 
 
 def show_results(record: ParsingRecord) -> None:
