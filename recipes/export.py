@@ -29,14 +29,17 @@ import torch
 from rich.table import Table
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.convert.engines import Engine
 from vaswani_transformer.convert.marian import POSITIONS, MarianTranslator, export_marian
 from vaswani_transformer.convert.output import PARITY
 from vaswani_transformer.convert.parity import ParityReport, parity_report
+from vaswani_transformer.convert.shortlist import learn_shortlist
+from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.io.console import PlainConsole, exit_on_error
-from vaswani_transformer.model.languages_vaswani import tagged, target_tag
+from vaswani_transformer.model.languages_vaswani import language_tag, tagged, target_tag, with_tag
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused
 
@@ -49,6 +52,10 @@ class ExportArguments:
     output: str = option(MISSING, "Directory to create.")
     to: Literal["ctranslate2", "marian", "onnx"] = option("ctranslate2", "Engine to export to.")
     quantization: str | None = option(None, "CTranslate2: dtype of the weights, such as int8; float32 by default.")
+    shortlist: list[str] | None = option(
+        None,
+        "CTranslate2: the corpus of the model as for training; it limits the target tokens of each source token.",
+    )
     num_beams: int | None = option(None, "Beams of the exported search; by default the model's.", BEAMS)
     text: str | None = option(None, "Source sentences on which to compare both models.")
     references: str | None = option(None, "Their translations, for BLEU.")
@@ -61,7 +68,7 @@ class ExportArguments:
         if self.text is None:
             refuse_unused(self, dict.fromkeys(("references", "target_language"), "it is for --text; give both"))
         if self.to != "ctranslate2":
-            refuse_unused(self, {"quantization": "it is for --to ctranslate2"})
+            refuse_unused(self, dict.fromkeys(("quantization", "shortlist"), "it is for --to ctranslate2"))
 
 
 @dataclass(frozen=True)
@@ -94,8 +101,11 @@ def run(args: ExportArguments) -> None:
     require_short(saved.tokenizer, sentences, saved.config.max_positions or target.positions)
     model, tokenizer = saved.load(torch.float32), saved.tokenizer
     set_beams(model.generation_config, args.num_beams)
-    quantization = {"quantization": args.quantization} if args.to == "ctranslate2" else {}
-    output, report = target.export(model, tokenizer, args.output, force=args.force, **quantization), None
+    options: dict[str, object] = {"force": args.force}
+    if args.to == "ctranslate2":
+        options["quantization"] = args.quantization
+        options["shortlist"] = shortlist(args.shortlist, saved.config, tokenizer) if args.shortlist else None
+    output, report = target.export(model, tokenizer, args.output, **options), None
     if sentences:
         file = next(output.glob("tokenizer.json"), None)
         report = parity_report(model, tokenizer, target.translator(output), sentences, references, file)
@@ -129,6 +139,18 @@ def set_beams(search: GenerationConfig, num_beams: int | None) -> None:
         search.num_beams = num_beams
     if num_beams == 1:
         search.length_penalty = search.early_stopping = None
+
+
+def shortlist(corpus: list[str], config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[str]]:
+    """The shortlist of a corpus, in each direction of the model; its columns are the model's languages."""
+    languages = (config.source_language or "source", config.target_language or "target")
+    directions = (languages, languages[::-1]) if config.language_tags else (languages,)
+    pairs = (
+        (with_tag(row[source], language_tag(target) if config.language_tags else None), row[target])
+        for row in load_parallel_corpus(corpus, *languages)["translation"]
+        for source, target in directions
+    )
+    return learn_shortlist(tokenizer, pairs)
 
 
 def show(args: ExportArguments, output: Path, report: ParityReport | None) -> None:

@@ -229,7 +229,7 @@ def diverge_on_the_last_rank(
     try:
         trainer.train()
     except DivergenceError as error:
-        return {"step": error.step, "examples": sorted(error.examples), "checkpoint": error.checkpoint}
+        return {"step": error.step, "checkpoint": error.checkpoint}
     return None
 
 

@@ -236,19 +236,7 @@ def test_a_command_averages_checkpoints_into_a_model(options, factor, run_with_c
     assert saved.tokenizer("The man").input_ids == open_model(saved_model).tokenizer("The man").input_ids
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--run", "run", "--last", "4", "--output", "new"], "last: run has only 3 checkpoints"),
-        (["--checkpoints", "run/checkpoint-8", "other", "--output", "new"], "other: differs from run/checkpoint-8"),
-    ],
-)
-def test_mistakes_of_averaging_are_one_line(options, message, run_with_checkpoints, monkeypatch, capfd):
-    monkeypatch.chdir(run_with_checkpoints.parent)
-    shutil.copytree("run/checkpoint-9", "other")
-    weights = load_file("other/model.safetensors")
-    save_file(dict([*weights.items()][1:]), "other/model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(SystemExit) as raised:
-        call_recipe("average.py", *options)
-    assert message in f"{raised.value.code}{capfd.readouterr().err}"
-    assert not Path("new").exists()
+def test_too_few_checkpoints_are_refused(run_with_checkpoints, tmp_path):
+    with pytest.raises(SystemExit, match=r"last: .*run has only 3 checkpoints"):
+        call_recipe("average.py", "--run", run_with_checkpoints, "--last", 4, "--output", tmp_path / "new")
+    assert not (tmp_path / "new").exists()

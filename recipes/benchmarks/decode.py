@@ -76,7 +76,6 @@ class Speed:
     system: str
     batch: int
     sentences_per_second: float
-    ratio_to_first: float
     same_as_ours: float  # share of the sentences
     bleu: float | None = None
 
@@ -99,24 +98,24 @@ class DecodeRecord(Record):
     results: list[SpeedTable]
 
 
-def systems(saved: SavedModel, args: Arguments, beams: int) -> Iterator[tuple[str, Callable[[int], Search]]]:
-    """Names of the systems to compare, all with the weights of one model, and their searches by the size of a batch."""
+def systems(saved: SavedModel, args: Arguments, beams: int) -> Iterator[tuple[str, Search, bool]]:
+    """Name and search of each system, all with the weights of one model, and whether its batches are sorted."""
     model, is_cpu = saved.load(), args.device == "cpu"
     precision = torch.float32 if is_cpu else torch.bfloat16
     search = partial(generate_search, num_beams=beams, length_penalty=ALPHA)
     marian = search(to_marian(model).to(args.device, precision))
-    yield "MarianMTModel.generate, input order", partial(in_batches, marian, is_sorted=False)
-    yield "MarianMTModel.generate, sorted", partial(in_batches, marian)
+    yield "MarianMTModel.generate, input order", marian, False
+    yield "MarianMTModel.generate, sorted", marian, True
     for directory in map(Path, args.exports):
         for has_shortlist in (False, True)[: 1 + (directory / "vmap.txt").exists()]:
             name = f"{PEER}, {directory.name}{', shortlist' if has_shortlist else ''}"
             options = {"beam_size": beams, "length_penalty": ALPHA, "use_vmap": has_shortlist}
-            yield name, partial(in_batches, export_search(directory, saved.tokenizer, args.device, **options))
+            yield name, export_search(directory, saved.tokenizer, args.device, **options), True
     for dtype in (torch.float32 if is_cpu else torch.float16, torch.bfloat16):
         ours, name = copy.deepcopy(model).to(args.device, dtype), f"ours, {str(dtype)[6:]}, sorted"
-        yield name, partial(in_batches, search(ours))
+        yield name, search(ours), True
         if dtype == precision and beams > 1:
-            yield f"{name}, stopping as {PEER}", partial(in_batches, search(ours, early_stopping=True))
+            yield f"{name}, stopping as {PEER}", search(ours, early_stopping=True), True
 
 
 def generate_search(model: PreTrainedModel, **settings: Any) -> Search:
@@ -153,21 +152,17 @@ def export_search(directory: Path, tokenizer: VaswaniTokenizer, device: str, **s
     return search
 
 
-def in_batches(search: Search, size: int, is_sorted: bool = True) -> Search:
-    """A search in batches of `size` sentences, of similar length or in input order."""
-
-    def search_all(sources: Tokens) -> Tokens:
-        order = list(range(len(sources)))
-        if is_sorted:
-            order.sort(key=lambda index: -len(sources[index]))
-        outputs: Tokens = [[] for _ in sources]
-        for start in range(0, len(order), size):
-            batch = order[start : start + size]
-            for index, output in zip(batch, search([sources[index] for index in batch]), strict=True):
-                outputs[index] = output
-        return outputs
-
-    return search_all
+def in_batches(search: Search, sources: Tokens, size: int, is_sorted: bool) -> Tokens:
+    """Search in batches of `size` sentences, of similar length or in input order."""
+    order = list(range(len(sources)))
+    if is_sorted:
+        order.sort(key=lambda index: -len(sources[index]))
+    outputs: Tokens = [[] for _ in sources]
+    for start in range(0, len(order), size):
+        batch = order[start : start + size]
+        for index, output in zip(batch, search([sources[index] for index in batch]), strict=True):
+            outputs[index] = output
+    return outputs
 
 
 def measure_in_turn(
@@ -193,8 +188,8 @@ def compare(
 ) -> SpeedTable:
     """One table: every system on the same sentences, in batches of every size."""
     compared = [
-        (name, size, in_batches_of(size))
-        for name, in_batches_of in systems(saved, args, beams)
+        (name, size, partial(in_batches, search, size=size, is_sorted=is_sorted))
+        for name, search, is_sorted in systems(saved, args, beams)
         for size in args.batch_sizes
     ]
     sources = saved.tokenizer(sentences).input_ids
@@ -208,7 +203,6 @@ def compare(
                 system=name,
                 batch=size,
                 sentences_per_second=len(sources) / time_spent,
-                ratio_to_first=seconds[0] / time_spent,
                 same_as_ours=sum(map(list.__eq__, tokens, ours)) / len(ours),
                 bleu=None if references is None else sacrebleu_score(texts, references).score,
             )

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import torch
 from frame import DeviceArguments, headline, run_benchmark
 from matplotlib.figure import Figure
+from memory import resident_bytes
 from rich.progress import track
 from torch import nn
 from torch.nn import functional as F
@@ -162,15 +163,9 @@ def peak_memory(layer: Layer, device: str) -> int:
         return torch.cuda.max_memory_allocated() - before
     ctypes.CDLL(None).malloc_trim(0)  # else the call is given what others have freed
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak begins anew
-    before = resident("VmRSS")
+    before = resident_bytes("VmRSS")
     layer()
-    return max(resident("VmHWM") - before, 1)
-
-
-def resident(name: str) -> int:
-    """An entry of /proc/self/status in bytes."""
-    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+    return max(resident_bytes("VmHWM") - before, 1)
 
 
 def exponent(sizes: list[int], times: list[float]) -> float:

@@ -15,8 +15,8 @@ labels:
 
 Each system is a process of its own, which keeps freed memory as ours does. They train in turn, `--seconds` each, in
 `--rounds` rounds; a speed is the median over the rounds. The rate of large products, of matrices of 2048 x 2048 in the
-same type, is measured in the same rounds. The share of it is what a step's own products, padding included, would need
-at that rate, of the step's time. Writes `train.md` and `train.json`.
+same type, is measured in the same rounds. A system's share of it is the rate of its own products, padding included.
+Writes `train.md` and `train.json`.
 """
 
 import json

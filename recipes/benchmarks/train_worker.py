@@ -6,7 +6,6 @@ a line of JSON. It uses only names of the package that all releases have.
 
 import json
 import math
-import resource
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ from typing import Any, TextIO
 
 import torch
 from datasets import Dataset, load_from_disk
+from memory import resident_bytes
 from torch import nn
 from torch.nn import functional as F
 from transformers import (
@@ -115,7 +115,7 @@ class Turns(TrainerCallback):
     def __init__(self, results: TextIO) -> None:
         self._results, self._turn, self._limit = results, Turn(), 0.0
         self._collated: deque[tuple[int, int, tuple[int, int, int]]] = deque()  # trainers collate ahead
-        self._before = _resident_bytes("VmRSS")
+        self._before = resident_bytes("VmRSS")
         self._began = time.perf_counter()
 
     def counted(self, collate: Callable[[list], Any]) -> Callable[[list], Any]:
@@ -149,16 +149,7 @@ class Turns(TrainerCallback):
     def _peak_bytes(self) -> int:
         if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
             return torch.cuda.max_memory_allocated()
-        return _resident_bytes("VmHWM") - self._before
-
-
-def _resident_bytes(name: str) -> int:
-    """Memory of this process: "VmRSS" now, "VmHWM" at its highest."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    fields = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
-    return int(fields[name].split()[0]) * 1024
+        return resident_bytes("VmHWM") - self._before
 
 
 def train_ours(work: Work, turns: Turns, folder: str, **options: Any) -> None:

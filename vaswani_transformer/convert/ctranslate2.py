@@ -1,6 +1,6 @@
 """Export to CTranslate2, and its search with the exported model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+from ..model.configuration_vaswani import VaswaniConfig
 from ..model.generation_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.tokenization_vaswani import VaswaniTokenizer
@@ -35,6 +36,7 @@ def export_ctranslate2(
     output: str | Path,
     quantization: str | None = None,
     force: bool = False,
+    shortlist: Mapping[str, Sequence[str]] | None = None,
 ) -> Path:
     """Write a directory for CTranslate2 atomically: weights, vocabulary, tokenizer, generation_config.
 
@@ -48,18 +50,15 @@ def export_ctranslate2(
         output: The directory to create.
         quantization: CTranslate2's name of a dtype, such as "int8"; by default weights are float32.
         force: Replace an earlier export.
+        shortlist: What `learn_shortlist` returns, written as `vmap.txt`. CTranslate2 then searches among the candidates
+            of a batch's source tokens only, if it is asked with `use_vmap=True`.
 
     Raises:
         ValueError: CTranslate2 does not support the quantization, the model or its generation_config.
         FileExistsError: `output` exists, and `force` is false or it is no export.
     """
-    output, config = Path(output), model.config
-    require_fields(config, {**_EXPRESSIBLE, "d_v": config.d_k}, "CTranslate2")
-    if others := model.generation_config.to_diff_dict().keys() - _SUPPORTED - {"transformers_version"}:
-        raise ValueError(
-            f"generation_config: CTranslate2 would ignore {', '.join(sorted(others))}; remove it from the model's "
-            f"generation_config.json to export it"
-        )
+    output = Path(output)
+    _require_expressible(model.config, model.generation_config)
     with export_directory(output, force) as directory:
         spec = _specification(model, tokenizer)
         positions = len(spec.encoder.position_encodings.encodings)
@@ -68,7 +67,19 @@ def export_ctranslate2(
         spec.save(str(directory))
         save_stock_tokenizer(tokenizer, directory, positions)
         model.generation_config.save_pretrained(directory)
+        if shortlist is not None:
+            lines = (f"{source}\t{' '.join(targets)}\n" for source, targets in shortlist.items())
+            (directory / "vmap.txt").write_text("".join(lines), encoding="utf-8")
     return output
+
+
+def _require_expressible(config: VaswaniConfig, search: GenerationConfig) -> None:
+    require_fields(config, {**_EXPRESSIBLE, "d_v": config.d_k}, "CTranslate2")
+    if others := search.to_diff_dict().keys() - _SUPPORTED - {"transformers_version"}:
+        raise ValueError(
+            f"generation_config: CTranslate2 would ignore {', '.join(sorted(others))}; remove it from the model's "
+            f"generation_config.json to export it"
+        )
 
 
 def _specification(
@@ -168,7 +179,7 @@ class CTranslate2Translator:
                 min_decoding_length=0,
                 max_input_length=0,  # which would cut longer sources off
                 return_end_token=True,
-                use_vmap=True,  # vmap.txt, if someone has put one there
+                use_vmap=True,  # if there is one
             )
             for index, result in zip(indices, results, strict=True):
                 best[index] = self.tokenizer.convert_tokens_to_ids(result.hypotheses[0])

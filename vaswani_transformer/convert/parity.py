@@ -30,8 +30,8 @@ class Difference:
     Attributes:
         line: Number of the sentence in the text, from 1.
         kind: One of `KINDS`: "tie", equal scores up to rounding; "rule", both find the same hypothesis when ours
-            searches by the engine's rule; else, because the weights differ or the engine has a length limit, whose
-            hypothesis scores higher.
+            searches by the engine's rule; else, because the weights differ, or the engine has a length limit or a
+            shortlist, whose hypothesis scores higher.
         source, ours, exported: Source and hypotheses as text.
         ours_score, exported_score: Normalised scores of both hypotheses, both computed by our model.
     """

@@ -213,7 +213,8 @@ class TrainingRun:
         if args.lr_scheduler_type == "inverse_sqrt":
             yield NoamSchedule(args.warmup_steps, args.learning_rate_factor)
             highest = noam_learning_rate(args.warmup_steps, d_model, args.warmup_steps, args.learning_rate_factor)
-        yield Ramps(args.warmup_steps, highest, args.cooldown, args.max_minutes)
+        if args.cooldown or args.max_minutes is not None:
+            yield Ramps(args.warmup_steps, highest, args.cooldown, args.max_minutes)
         if args.early_stopping_patience is not None:
             yield EarlyStopping(args.early_stopping_patience)
 

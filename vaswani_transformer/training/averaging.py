@@ -37,7 +37,7 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
         ValueError: Their tensors differ in name or shape, or one is not finite; or there are no weights.
         OSError: A file is damaged.
     """
-    paths = [Path(directory) for directory in directories]
+    paths = [*map(Path, directories)]
     total: dict[str, torch.Tensor] = {}
     for path in paths:
         with file_errors_as_os_error(f"{path}: cannot be averaged"):
@@ -68,7 +68,7 @@ class CheckpointAveraging(TrainerCallback):
             The last step is then saved, too.
 
     Attributes:
-        averaged: The directories that were averaged, oldest first.
+        averaged: Directories of the averaged checkpoints, oldest first.
 
     Raises:
         ValueError: `last` is not positive. From `train()`: `save_strategy` writes no checkpoints, or

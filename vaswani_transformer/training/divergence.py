@@ -1,7 +1,7 @@
 """Divergence: training ends at the first non-finite loss, gradient or weight, and never saves such a weight."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +19,15 @@ class DivergenceError(ValueError):
     Attributes:
         step: The optimizer step whose batch led to it, counted from 1.
         quantity: What is not finite: "loss or gradient", or "weights".
-        examples: Indices in the training set of the examples in the step's global batch; empty where they are unknown.
         checkpoint: Directory of the newest checkpoint before the step; None if there is none.
     """
 
-    def __init__(self, step: int, quantity: str, examples: Sequence[int], checkpoint: str | None) -> None:
+    def __init__(self, step: int, quantity: str, checkpoint: str | None) -> None:
         self.step = step
         self.quantity = quantity
-        self.examples = tuple(examples)
         self.checkpoint = checkpoint
         kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint before it"
-        message = f"training diverged at step {step}: {quantity} not finite; {kept}; lower the learning rate"
-        if examples:
-            listed = ", ".join(map(str, sorted(examples)))
-            message += f", or look for bad data among the step's {len(examples)} examples of the training set: {listed}"
-        super().__init__(message)
+        super().__init__(f"training diverged at step {step}: {quantity} not finite; {kept}; lower the learning rate")
 
 
 def spread_non_finite(loss: torch.Tensor) -> torch.Tensor:
@@ -70,15 +64,11 @@ class DivergenceGuard(TrainerCallback):
     With fp16 the gradient scaler skips steps whose gradients overflow. They count as divergence only once the loss
     scale is 1 or less.
 
-    Args:
-        examples: Maps a step, counted from 1, to the indices of its examples in the training set.
-
     Raises:
         DivergenceError: From `train()`.
     """
 
-    def __init__(self, examples: Callable[[int], Sequence[int]] | None = None) -> None:
-        self._examples = examples
+    def __init__(self) -> None:
         self._pending: _Verdict | None = None
 
     def on_pre_optimizer_step(
@@ -116,6 +106,5 @@ class DivergenceGuard(TrainerCallback):
             raise self._error(verdict.step, "loss or gradient", args)
 
     def _error(self, step: int, quantity: str, args: TrainingArguments) -> DivergenceError:
-        examples = self._examples(step) if self._examples is not None else ()
         before = [str(directory) for each, directory in list_checkpoints(args.output_dir).items() if each < step]
-        return DivergenceError(step, quantity, examples, before[-1] if before else None)
+        return DivergenceError(step, quantity, before[-1] if before else None)

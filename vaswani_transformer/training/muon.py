@@ -30,6 +30,8 @@ class Muon(torch.optim.AdamW):
         weight_decay: Decoupled, of both.
     """
 
+    # A gradient scaler leaves its work to the step of a fused Adam, which does it for its own parameters alone. Said of
+    # the class for copies, and again below, since Adam sets it.
     _step_supports_amp_scaling = False
 
     def __init__(
@@ -46,7 +48,7 @@ class Muon(torch.optim.AdamW):
         # On CPUs; the fused kernel reads parameters as if they were contiguous.
         is_fused = all(weights.device.type == "cpu" and weights.is_contiguous() for weights in others)
         super().__init__(groups, lr, betas, eps, weight_decay, fused=is_fused or None)
-        self._step_supports_amp_scaling = False  # else a gradient scaler leaves its work to the step, as for fused Adam
+        self._step_supports_amp_scaling = False
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -83,12 +85,12 @@ class Muon(torch.optim.AdamW):
 
 
 def _fast_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16, as in Jordan et al.; float32 on processors without instructions for it, where it takes longer."""
-    if device.type == "cuda":
-        is_fast = "bf16" in usable_precisions(device)
-    else:
+    """bfloat16, as in Jordan et al., where a device has instructions for it; else float32."""
+    if device.type == "cpu":
         names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-        is_fast = device.type != "cpu" or any(getattr(torch.cpu, name, lambda: False)() for name in names)
+        is_fast = any(getattr(torch.cpu, name, lambda: False)() for name in names)
+    else:
+        is_fast = "bf16" in usable_precisions(device)
     return torch.bfloat16 if is_fast else torch.float32
 
 

@@ -17,7 +17,7 @@ from .loss import LabelSmoothedLoss
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 _LENGTH = 25  # of a sentence in the measured batch
-_MOST_TOKENS_ON_CPU, _MOST_TOKENS = 400, 8000  # of that batch; more change the ratios little, and allow fewer rounds
+_MOST_TOKENS = {"cpu": 400, "cuda": 8000}  # in that batch; more change the ratios little, and allow fewer rounds
 
 
 def usable_precisions(device: torch.device) -> list[str]:
@@ -51,7 +51,7 @@ def relative_speeds(
     config.encoder_layers = config.decoder_layers = 1
     model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False).to(device).train()
     loss = LabelSmoothedLoss(config.label_smoothing)
-    sentences = max(1, min(tokens, _MOST_TOKENS_ON_CPU if device.type == "cpu" else _MOST_TOKENS) // length)
+    sentences = max(1, min(tokens, _MOST_TOKENS[device.type]) // length)
     source = torch.randint(config.vocab_size, (sentences, length), device=device)
     target = torch.randint(config.output_vocab_size, (sentences, length), device=device)
 

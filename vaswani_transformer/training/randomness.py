@@ -25,7 +25,3 @@ class SeedByRank(TrainerCallback):
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if args.world_size > 1 or state.global_step > 0:
             set_seed(derived_seed(args.seed, args.process_index, state.global_step))
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        if args.world_size > 1:
-            set_seed(args.seed)  # the sampler of a second training takes its seed from the generator

@@ -34,18 +34,10 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor
     Raises:
         ValueError: An argument is not positive.
     """
-    for name, value in (("step", step), ("d_model", d_model), ("warmup_steps", warmup_steps), ("factor", factor)):
+    for name, value in {"step": step, "d_model": d_model, "warmup_steps": warmup_steps, "factor": factor}.items():
         if not value > 0:
             raise ValueError(f"{name}: must be positive, is {value}")
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
-
-
-def warn_short_training(steps: int, warmup_steps: int) -> None:
-    """Warn that a training ends before its learning rate is highest."""
-    logger.warning(
-        f"warmup_steps: training ends at step {steps}, before the learning rate is highest, at step {warmup_steps}; "
-        f"set fewer, or train longer"
-    )
 
 
 class NoamSchedule(TrainerCallback):
@@ -71,7 +63,10 @@ class NoamSchedule(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         if state.is_world_process_zero and state.max_steps < self.warmup_steps:
-            warn_short_training(state.max_steps, self.warmup_steps)
+            logger.warning(
+                f"warmup_steps: training ends at step {state.max_steps}, before the learning rate is highest, at step "
+                f"{self.warmup_steps}; set fewer, or train longer"
+            )
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

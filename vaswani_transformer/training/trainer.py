@@ -7,9 +7,7 @@ training needs is in callbacks or in the loss.
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from copy import copy
 from functools import partial
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +107,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         self._resampled: ResampledPairs | None = None
         if self.train_dataset is not None:
             self._plan_batches(mixed)
-        self._divergence = DivergenceGuard(self.step_examples)
+        self._divergence = DivergenceGuard()
         for callback in (SeedByRank(), TrainingTotals(), self._divergence):
             self.add_callback(callback)
 
@@ -165,13 +163,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
             worker_init_fn=ignore_signals,
         )
         return self.accelerator.prepare(loader)
-
-    def step_examples(self, step: int) -> list[int]:
-        """Indices in the training set of a step's global batch, over all processes; steps count from 1."""
-        sampler, parts = copy(self.batch_sampler), self.batch_sampler.num_parts
-        epoch, batch = divmod(step - 1, len(sampler) // parts)
-        sampler.set_epoch(epoch)
-        return [*chain(*islice(sampler, batch * parts, (batch + 1) * parts))]
 
     # A step: elastic on virtual ranks, and counted in tokens and operations.
 

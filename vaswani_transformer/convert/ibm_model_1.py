@@ -1,0 +1,46 @@
+"""IBM Model 1 (Brown et al., 1993): how probable a word of the target is as translation of a word of the source."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+_ITERATIONS = 5
+
+
+@dataclass(frozen=True)
+class Links:
+    """Possible links between words of sentence pairs, `[links]` each.
+
+    Attributes:
+        pairs: Numbers of the linked pairs of words, in a list without repetitions.
+        places: Numbers of the linked target words, in the order of the text.
+        priors: How probable each link is by its place in the sentences, up to a constant.
+    """
+
+    pairs: np.ndarray
+    places: np.ndarray
+    priors: np.ndarray | float = 1.0
+
+    def weights(self, probabilities: np.ndarray) -> np.ndarray:
+        """How probable each link is, up to a constant for each target word."""
+        return self.priors * probabilities[self.pairs]
+
+
+def fit_model_1(corpus: Sequence[Links], sources: np.ndarray) -> np.ndarray:
+    """Translation probabilities by expectation maximisation, `[pairs]`.
+
+    Args:
+        corpus: The links of a corpus, in parts.
+        sources: Source word of each pair, `[pairs]`.
+    """
+    probabilities = np.ones(len(sources))
+    for _ in range(_ITERATIONS):
+        counts = np.zeros(len(sources))
+        for links in corpus:
+            weights = links.weights(probabilities)
+            shares = weights / np.bincount(links.places, weights)[links.places]
+            counts += np.bincount(links.pairs, shares, len(sources))
+        probabilities = counts / np.bincount(sources, counts)[sources]
+    return probabilities

@@ -1,0 +1,89 @@
+"""Shortlists: for each source token the target tokens that it may become, learned from a parallel corpus."""
+
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from itertools import islice
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from .ibm_model_1 import Links, fit_model_1
+
+
+# Limits of what is aligned: 8 bytes for each pair of a source and a target token of one sentence.
+_SENTENCES = 200_000
+_LONGEST = 100  # tokens of a sentence
+_TOGETHER = 10_000  # sentences
+
+_CANDIDATES = 20  # for each source token
+_LEAST = 1e-3  # probability of a candidate
+_COMMON = 100  # target tokens that are always candidates, the most frequent
+
+Rows = list[tuple[list[int], list[int]]]  # token ids of sentence pairs
+
+
+def learn_shortlist(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """For each token its likeliest translations by IBM Model 1, and itself, to copy names.
+
+    Args:
+        tokenizer: A tokenizer whose source and target tokens have the same ids.
+        pairs: Sentences and their translations, best those that the model was trained on; 200,000 of them are read.
+
+    Returns:
+        Candidates by source token: at most 20 and itself. Those of "" may occur in any translation: the 100 most
+        frequent target tokens.
+
+    Raises:
+        ValueError: A token has white space inside, as in word-piece vocabularies.
+    """
+    size = len(tokenizer)
+    names = tokenizer.convert_ids_to_tokens(list(range(size)))
+    if any(set(" \t") & set(name) for name in names):
+        raise ValueError("shortlist: CTranslate2 separates tokens by spaces; it needs a byte-pair vocabulary")
+    links, frequencies = [], np.zeros(size, np.int64)
+    for rows in _tokenized(tokenizer, islice(pairs, _SENTENCES)):
+        targets = np.concatenate([target for _, target in rows])
+        frequencies += np.bincount(targets, minlength=size)
+        links.append(_links(rows, targets, size))
+    common = np.argsort(-frequencies, kind="stable")[:_COMMON]
+    candidates = _candidates(links, common, size)
+    shortlist = {names[source]: [names[token] for token in targets] for source, targets in enumerate(candidates)}
+    return {"": [names[token] for token in common.tolist()], **shortlist}
+
+
+def _tokenized(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[str, str]]) -> Iterator[Rows]:
+    """The pairs in parts, without those that have a blank side or a long one."""
+    pairs = iter(pairs)
+    while part := list(islice(pairs, _TOGETHER)):
+        texts = zip(*part, strict=True)
+        sides = [tokenizer(list(side), add_special_tokens=False)["input_ids"] for side in texts]
+        rows = [row for row in zip(*sides, strict=True) if all(0 < len(tokens) <= _LONGEST for tokens in row)]
+        if rows:
+            yield rows
+
+
+def _links(rows: Rows, targets: np.ndarray, size: int) -> Links:
+    """All links of these rows; a pair of tokens is `source * size + target`."""
+    sources = np.concatenate([np.repeat(source, len(target)) for source, target in rows])
+    ends = np.cumsum([len(target) for _, target in rows])
+    places = [
+        np.tile(np.arange(end - len(target), end), len(source))
+        for (source, target), end in zip(rows, ends, strict=True)
+    ]
+    flat = np.concatenate(places)
+    return Links(sources * size + targets[flat], flat.astype(np.int32))
+
+
+def _candidates(corpus: list[Links], common: np.ndarray, size: int) -> list[list[int]]:
+    """For each source token itself, and the likeliest target tokens that are not among the common ones."""
+    pairs = reduce(np.union1d, (links.pairs for links in corpus), np.empty(0, np.int64))
+    sources, targets = np.divmod(pairs, size)
+    numbered = [Links(np.searchsorted(pairs, links.pairs).astype(np.int32), links.places) for links in corpus]
+    probabilities = fit_model_1(numbered, sources)
+    likely = np.flatnonzero((probabilities >= _LEAST) & ~np.isin(targets, common) & (sources != targets))
+    likely = likely[np.lexsort((-probabilities[likely], sources[likely]))]  # by source, the likeliest first
+    candidates: list[list[int]] = [[token] for token in range(size)]
+    for source, target in zip(sources[likely].tolist(), targets[likely].tolist(), strict=True):
+        if len(candidates[source]) <= _CANDIDATES:
+            candidates[source].append(target)
+    return candidates
