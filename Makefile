@@ -41,6 +41,7 @@ test-matrix: $(MATRIX:%=$(VENV)/transformers-%)  ## all tests on older transform
 	done
 
 test-core: TESTS := $(CORE)
+test-core: PARALLEL := --numprocesses logical --dist loadfile  # test_push.py, whose fixture trains, is half of the work
 test-core: test-matrix  ## of them the core: import, save, load, generate, pipeline, push
 
 test-newest:  ## quick tests, transformers' own and clients with the newest release of every dependency but torch

@@ -19,6 +19,7 @@ from torch.distributed import TCPStore
 
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+TRAIN_WMT = REPOSITORY / "recipes" / "train_wmt.py"
 # Languages, sizes and precision of a model that train_wmt.py trains in a few seconds.
 TINY_MODEL = {
     "source_language": "en",
@@ -168,9 +169,9 @@ def start_ranks(
     return ranks
 
 
-def training_command(settings: Mapping[str, object]) -> list[str]:
-    """train_wmt.py with these options; a tuple has several values."""
-    words = [str(REPOSITORY / "recipes" / "train_wmt.py")]
+def option_words(settings: Mapping[str, object]) -> list[str]:
+    """These options on a command line; a tuple has several values."""
+    words = []
     for name, value in settings.items():
         words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
     return words
@@ -178,10 +179,10 @@ def training_command(settings: Mapping[str, object]) -> list[str]:
 
 def start_training(settings: Mapping[str, object], processes: int, folder: Path) -> list[subprocess.Popen]:
     """Start train_wmt.py with these options on one process, or as ranks of one group."""
-    words = training_command(settings)
+    command = [TRAIN_WMT, *option_words(settings)]
     if processes == 1:
-        return [start_python(words, folder=folder)]
-    return start_ranks(words, processes, folder=folder)
+        return [start_python(command, folder=folder)]
+    return start_ranks(command, processes, folder=folder)
 
 
 def _finish(process: subprocess.Popen, stdin: str | None, timeout: float) -> subprocess.CompletedProcess:

@@ -204,8 +204,6 @@ def test_mistakes_are_found_before_anything_is_read(folder):
     (folder / "there").touch()
     with pytest.raises(SystemExit, match="output: there exists already"):
         call_recipe("align.py", "--model", "missing", "--corpus", "missing.jsonl", "--output", "there")
-    with pytest.raises(SystemExit, match="choose_pairs: has no effect here; it is for two models"):
-        call_recipe("align.py", "--model", "m", "--corpus", "c.jsonl", "--output", "o", "--choose_pairs", "5")
     command = ["align.py", "--model", "forward", "--corpus", "pairs.jsonl", "--reverse_model"]
     with pytest.raises(SystemExit, match="reverse_model: is the model too"):
         call_recipe(*command, "./forward/", "--output", "o")

@@ -1,7 +1,6 @@
 """What a terminal is shown of hostile text: every character, and none that it or rich obeys."""
 
 import io
-import logging as standard_logging
 import re
 import sys
 import unicodedata
@@ -11,10 +10,9 @@ import pytest
 from helpers import call_recipe, start_python
 from rich.table import Table
 from safetensors import SafetensorError
-from transformers.utils import logging
 
 from vaswani_transformer.io.console import PlainConsole, exit_on_error, printable
-from vaswani_transformer.launch.faults import exit_on_fault, joined_processes
+from vaswani_transformer.launch.faults import joined_processes
 
 
 HOSTILE = [
@@ -90,23 +88,10 @@ def test_a_bug_keeps_its_traceback(error):
         raise error
 
 
-def test_the_traceback_of_a_training_that_ends_with_one_line_is_logged_for_debugging(monkeypatch):
-    log, logger = io.StringIO(), logging.get_logger()
-    before = logging.get_verbosity()
-    logging.set_verbosity_debug()
-    monkeypatch.setattr(logger, "handlers", [standard_logging.StreamHandler(log)])
-    with pytest.raises(SystemExit), exit_on_fault("some.py"):
-        raise ValueError("line 3")
-    logging.set_verbosity(before)
-    assert 'raise ValueError("line 3")' in log.getvalue()
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("translate.py", "--input text --output out"),
-        ("score.py", "--source text --reference text --output_dir out"),
-        ("export.py", "--output out --to marian"),
         ("convert.py", "--output out --from marian"),
     ],
 )

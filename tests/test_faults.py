@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from helpers import TINY_MODEL, call_recipe, start_training, training_command, write_pairs
+from helpers import TINY_MODEL, call_recipe, option_words, start_training, write_pairs
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
@@ -97,8 +97,7 @@ class Training:
     def finish(self) -> None:
         """Train on from the newest checkpoint to the end, on one process."""
         step = max(self.checkpoints()) + 1
-        recipe, *words = training_command(self.settings(resume=True, max_steps=step))
-        call_recipe(Path(recipe).name, *words)
+        call_recipe("train_wmt.py", *option_words(self.settings(resume=True, max_steps=step)))
         assert step in self.checkpoints()
         assert (self.output_dir / "all_results.json").exists()
 

@@ -190,19 +190,12 @@ def test_a_digest_is_that_of_the_content_though_a_file_that_does_not_change_is_r
     assert file_digest(path) == hashlib.sha256(b"two").hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("content", "complaint"),
-    [
-        (b'{"a": 1,\n"b": }', "Expecting value: line 2 column 6"),
-        (b'{"a": "\xff"}', "'utf-8' codec can't decode byte 0xff"),
-        (b"[1, 2]", "it holds no JSON object"),
-    ],
-)
-def test_a_damaged_json_file_is_named(content, complaint, tmp_path):
+def test_a_damaged_json_file_is_named(tmp_path):
     path = tmp_path / "some.json"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=re.escape(f"{path} is damaged: {complaint}")):
-        read_json(path)
+    for content, complaint in ((b'{"a": 1,\n"b": }', "Expecting value: line 2 column 6"), (b"[1]", "it holds no JSON")):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=re.escape(f"{path} is damaged: {complaint}")):
+            read_json(path)
 
 
 def test_manifests_are_compared_by_what_both_have_and_files_by_their_content():

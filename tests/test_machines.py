@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY_MODEL, call_recipe, free_port, start_ranks, training_command, write_pairs
+from helpers import REPOSITORY, TINY_MODEL, TRAIN_WMT, call_recipe, free_port, option_words, start_ranks, write_pairs
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
@@ -59,15 +59,14 @@ def weights(machine: Path) -> bytes:
 
 
 def train_alone(folder: Path, **options: object) -> bytes:
-    recipe, *words = training_command({**SETTINGS, **options})
     with contextlib.chdir(folder):
-        call_recipe(Path(recipe).name, *words)
+        call_recipe("train_wmt.py", *option_words({**SETTINGS, **options}))
     return weights(folder)
 
 
 def test_each_machine_has_the_checkpoints_and_the_model_of_one(machines: list[Path]) -> None:
     first, second, alone = machines
-    command = training_command({**SETTINGS, "virtual_ranks": 2, "save_on_each_node": True})
+    command = [TRAIN_WMT, *option_words({**SETTINGS, "virtual_ranks": 2, "save_on_each_node": True})]
     ended(start_ranks(command, 2, machines=[first, second]))
     assert weights(first) == weights(second) == train_alone(alone, virtual_ranks=2)
     for machine in (first, second):
@@ -84,7 +83,7 @@ def test_a_machine_dies_and_the_other_goes_on_alone(machines: list[Path]) -> Non
     launch = yaml.safe_load((REPOSITORY / "recipes" / "launch" / "2x8gpu.yaml").read_text(encoding="utf-8"))
     launch |= {"use_cpu": True, "num_processes": 2, "main_process_port": free_port()}
     options = {"virtual_ranks": 3, "max_steps": 2000}
-    command = training_command({**SETTINGS, **options, "save_on_each_node": True})
+    command = [TRAIN_WMT, *option_words({**SETTINGS, **options, "save_on_each_node": True})]
     launchers = []
     for rank, machine in enumerate((first, second)):
         (machine / "launch.yaml").write_text(yaml.safe_dump(launch), encoding="utf-8")
@@ -115,7 +114,7 @@ def child_of(process: int) -> int:
 
 def test_machines_with_other_corpora_or_options_are_refused(machines: list[Path]) -> None:
     first, second, _ = machines
-    command = training_command({**SETTINGS, "save_on_each_node": True})
+    command = [TRAIN_WMT, *option_words({**SETTINGS, "save_on_each_node": True})]
     write_pairs(phrasebook("train")[:299], second / "train.en", second / "train.de")
     errors = ended(start_ranks(command, 2, machines=[first, second]), status=1)
     assert "train_wmt.py: output_dir: run holds another training; it differs in train (" in errors

@@ -23,16 +23,9 @@ def test_the_variant_of_newstest2014_is_told(name, lines, variant):
     assert ("newstest2014)" in str(test_set)) == (variant is not None)
 
 
-@pytest.mark.parametrize(
-    ("name", "languages", "message"),
-    [
-        ("newstest2014", ("en", "de"), "newstest2014 for en-de .*; `sacrebleu --list` names all, .* wmt14/full"),
-        ("wmt14", ("en", "xx"), "wmt14 for en-xx"),
-    ],
-)
-def test_a_test_set_that_does_not_exist(name, languages, message):
-    with pytest.raises(ValueError, match=message):
-        sacrebleu_test_set(name, languages)
+def test_a_test_set_that_does_not_exist():
+    with pytest.raises(ValueError, match=r"wmt14 for en-xx .*; `sacrebleu --list` names all, .* wmt14/full"):
+        sacrebleu_test_set("wmt14", ("en", "xx"))
 
 
 @pytest.fixture

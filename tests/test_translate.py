@@ -285,15 +285,6 @@ def test_a_translation_killed_at_any_moment_goes_on(interrupted, translated, out
         assert was_written or len(translated) <= 6 + 4
 
 
-def test_a_stream_that_is_killed_leaves_no_part_of_the_output(interrupted, translated, output):
-    text = b"line\n" * 14
-    assert interrupted(None, stdin=text)
-    for moment in range(1, interrupted.killer.moment + 1):
-        output.unlink(missing_ok=True)
-        assert not interrupted(moment, stdin=text)
-        assert not output.exists() or output.read_bytes() == b"enil\n" * 14
-
-
 def test_a_folder_of_shards_replaces_no_output_that_it_does_not_belong_to(error, translated, source, output):
     files = ("--input", source, "--output", output)
     output.write_bytes(b"mine\n")
@@ -336,11 +327,9 @@ def error(run, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--model {folder}/none", "model: {folder}/none"),
         ("--input {folder}/none", "{folder}/none: there is no such file"),
         ("--input {folder}/latin-1.txt --output {folder}/out", "{folder}/latin-1.txt, line 10: not UTF-8"),
         ("--input {folder}/latin-1.txt --output {folder}/latin-1.txt --overwrite", "latin-1.txt is the input too"),
-        ("--output {folder}/latin-1.txt", "output: {folder}/latin-1.txt exists already"),
         ("--input {folder}/latin-1.txt --column en", "column: {folder}/latin-1.txt is text"),
         ("--do_sample --num_beams 2", "num_beams: has no effect here; sampling does not search"),
         ("--input {folder}/latin-1.txt --output {folder}/out --shard 3/3", "shard: must be a number from 0 and that"),

@@ -10,7 +10,6 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.pipeline_vaswani import translate_in_batches
-from ..model.scores_vaswani import TranslationScore
 
 
 T = TypeVar("T")
@@ -23,7 +22,7 @@ def translate_corpus(
     tokens_per_batch: int = 4096,
     show_progress: bool = True,
     **generate_kwargs: Any,
-) -> list[str]:
+) -> list[Any]:
     """Translate sentences; translations are in the order of the sentences.
 
     Collective: the processes share the sentences, and all return the same result. White space around a sentence is
@@ -36,6 +35,9 @@ def translate_corpus(
         tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
         show_progress: Whether the main process shows a bar.
         generate_kwargs: For `translate_in_batches`, such as `target_language`; by default it searches as in 6.1.
+
+    Returns:
+        Texts; with `return_scores` pairs of a text and its `TranslationScore`.
     """
     model.eval()
     stripped = [sentence.strip() for sentence in sentences]
@@ -46,20 +48,6 @@ def translate_corpus(
 
     description = "Translating" if show_progress else None
     return [texts[0] for texts in search_on_all_processes([*map(len, stripped)], translate, description)]
-
-
-def translate_with_scores(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    sentences: Sequence[str],
-    tokens_per_batch: int = 4096,
-    **generate_kwargs: Any,
-) -> tuple[list[str], list[TranslationScore]]:
-    """The translations of `translate_corpus`, and their scores."""
-    scored: list[Any] = translate_corpus(
-        model, tokenizer, sentences, tokens_per_batch, return_scores=True, **generate_kwargs
-    )
-    return [text for text, _ in scored], [score for _, score in scored]
 
 
 def search_on_all_processes(

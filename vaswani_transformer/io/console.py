@@ -18,7 +18,6 @@ from huggingface_hub.errors import StrictDataclassError
 from rich.console import Console
 from rich.text import Text
 from safetensors import SafetensorError
-from transformers.utils import logging
 
 
 _UNPRINTABLE = re.compile(r"[^\n\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
@@ -32,13 +31,6 @@ def printable(text: str) -> str:
 def one_line(message: object) -> str:
     """The message of an error as one printable line."""
     return printable(" ".join(str(message).split()))
-
-
-def hide_library_bars() -> None:
-    """Turn off the progress bars of transformers and datasets: they count files, and break into ours."""
-    logging.disable_progress_bar()
-    if "datasets" in sys.modules:  # which takes a second to import
-        sys.modules["datasets"].disable_progress_bars()
 
 
 def out_of_memory(error: BaseException) -> str | None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from transformers import HfArgumentParser
+from transformers.utils import logging
 
-from ..io.console import hide_library_bars, one_line
+from ..io.console import one_line
 from ..io.files import Json
 from .config_file import read_config
 
@@ -171,7 +172,9 @@ class RecipeParser(HfArgumentParser):
 
         An error ends the program with status 1 and one line that names the file or option.
         """
-        hide_library_bars()
+        logging.disable_progress_bar()  # those of the libraries count files, and break into ours
+        if "datasets" in sys.modules:  # which takes a second to import
+            sys.modules["datasets"].disable_progress_bars()
         try:
             return self.parse_dict(vars(self.read(argv)), allow_extra_keys=True)
         except Exception as error:  # transformers and torch raise errors of any type for a wrong value

@@ -11,7 +11,7 @@ from datasets import Dataset
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.cleaning import encode_corpus
-from ..decoding.translation import translate_corpus, translate_with_scores
+from ..decoding.translation import translate_corpus
 from ..evaluation.confidence import ConfidenceReport, measure_confidence
 from ..evaluation.perplexity import Perplexity, perplexity
 from ..evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
@@ -87,12 +87,12 @@ def translate_test_set(
     for number, alpha in itertools.product(beams, alphas):
         search: dict[str, Any] = {"num_beams": number, "length_penalty": alpha}
         search["target_language"] = test_set.languages[1]
-        started, scores = time.perf_counter(), None
+        search["return_scores"] = return_scores
+        started = time.perf_counter()
+        texts = translate_corpus(model, tokenizer, test_set.sources, tokens_per_batch, **search)
+        seconds, scores = time.perf_counter() - started, None
         if return_scores:
-            texts, scores = translate_with_scores(model, tokenizer, test_set.sources, tokens_per_batch, **search)
-        else:
-            texts = translate_corpus(model, tokenizer, test_set.sources, tokens_per_batch, **search)
-        seconds = time.perf_counter() - started
+            texts, scores = map(list, zip(*texts, strict=True))
         # One line each, so that the written file has the same scores.
         lines = [" ".join(text.splitlines()) for text in texts]
         searches.append(Translations(lines, number, alpha, seconds, scores))
