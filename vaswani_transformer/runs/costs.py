@@ -56,19 +56,3 @@ def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float3
     while time.perf_counter() - started < MEASURED_SECONDS:
         fastest = min(fastest, multiply())
     return 2.0 * rows**3 / fastest
-
-
-def training_cost(seconds: float, devices: int, rate: float, counted: float, dtype: str | None = None) -> TrainingCost:
-    """The cost of a training by the accounting of Table 2 (6.1).
-
-    Args:
-        seconds: Duration of the training.
-        devices: Number of devices.
-        rate: Operations per second that one device sustains, from `sustained_rate`.
-        counted: Operations of the training on all devices, such as a trainer's `state.total_flos`.
-        dtype: Dtype in which `rate` was measured.
-    """
-    accounted = seconds * devices * rate
-    return TrainingCost(
-        by_the_papers_accounting=accounted, counted=counted, rate=rate, utilisation=counted / accounted, dtype=dtype
-    )

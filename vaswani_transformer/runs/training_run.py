@@ -32,7 +32,7 @@ from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.progress import TrainingProgress
 from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate
 from ..training.trainer import VaswaniTrainer
-from .costs import TrainingCost, sustained_rate, training_cost
+from .costs import TrainingCost, sustained_rate
 from .plots import plot_learning_curve
 from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
@@ -313,6 +313,12 @@ def _measure_cost(trainer: VaswaniTrainer) -> TrainingCost:
     """Cost of a training (Table 2). Collective: all processes measure at the same time, as they trained."""
     dtype = DTYPES[trainer.args.precision]
     rate = sustained_rate(trainer.args.device, dtype)
-    # Device-seconds on one device, because the number of devices may change when a training resumes.
-    dtype_name = str(dtype).removeprefix("torch.")
-    return training_cost(trainer.totals.device_seconds, 1, rate, trainer.state.total_flos, dtype_name)
+    # Device-seconds, because the number of devices may change when a training resumes.
+    accounted = trainer.totals.device_seconds * rate
+    return TrainingCost(
+        by_the_papers_accounting=accounted,
+        counted=trainer.state.total_flos,
+        rate=rate,
+        utilisation=trainer.state.total_flos / accounted,
+        dtype=str(dtype).removeprefix("torch."),
+    )
