@@ -37,7 +37,7 @@ class ParsingArguments(DecodingArguments, SearchArguments):
     train: list[str] | None = option(None, "With gold: treebanks of the training, to score without their trees, too.")
     output: str = option(MISSING, "File of trees to write.")
     overwrite: bool = option(False, "Replace an output file that exists.")
-    is_split_into_words: bool = option(False, "Divide sentences at white space only.")
+    is_split_into_words: bool = option(False, "Divide sentences of input at white space only.")
     constrained: bool = option(False, "Search only among well-formed parses, which need no repair.")
 
     def __post_init__(self) -> None:
@@ -47,7 +47,6 @@ class ParsingArguments(DecodingArguments, SearchArguments):
         if self.gold is None:
             refuse_unused(self, {"train": "without gold trees there are no scores; leave it out"})
             return
-        refuse_unused(self, {"is_split_into_words": "gold trees are divided into words; leave it out"})
         if self.record == Path(self.output):
             raise ValueError(f"output: {self.output} would hold the scores; give the trees another suffix, as .mrg")
         require_new_file("output", self.record, self.overwrite)

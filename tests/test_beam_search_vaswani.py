@@ -18,7 +18,8 @@ from transformers.generation import (
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.convert.marian import to_marian
-from vaswani_transformer.model.ensemble_vaswani import Ensemble
+from vaswani_transformer.model.ensemble import Ensemble
+from vaswani_transformer.model.phrases import ForcedPhrases
 
 
 @torch.no_grad()
@@ -123,7 +124,7 @@ def test_no_sequence_with_the_phrases_is_better_than_what_a_beam_of_full_width_f
             if all(any(contains(tokens, phrase) for phrase in alternatives) for alternatives in all_of)
         }
         settings = {"max_new_tokens": longest, "length_penalty": alpha, "length_penalty_type": penalty_type}
-        settings |= {"force_words_ids": phrases, "num_return_sequences": 2}
+        settings |= {"custom_generate": ForcedPhrases(phrases), "num_return_sequences": 2}
         settings |= {"return_dict_in_generate": True, "output_scores": True}
         found = model.generate(source, num_beams=vocabulary**longest // 2, **settings)
         ranked = sorted(scores.values(), reverse=True)
@@ -137,7 +138,7 @@ def test_no_sequence_with_the_phrases_is_better_than_what_a_beam_of_full_width_f
 @pytest.mark.parametrize("num_beams", [2, 4])
 def test_narrow_beams_find_phrases_in_each_sentence_of_a_batch(talkative_model, num_beams, use_cache):
     phrases = [[9, 17, 30], [5, 6]]
-    settings = {"num_beams": num_beams, "force_words_ids": phrases, "use_cache": use_cache}
+    settings = {"num_beams": num_beams, "custom_generate": ForcedPhrases(phrases), "use_cache": use_cache}
     settings |= {"max_new_tokens_over_source": 20}
     batch = talkative_model.generate(as_batch(SOURCES), **settings)
     plain = talkative_model.generate(as_batch(SOURCES), num_beams=num_beams, max_new_tokens_over_source=20)
@@ -153,17 +154,18 @@ def test_narrow_beams_find_phrases_in_each_sentence_of_a_batch(talkative_model, 
 
 def test_a_translation_that_misses_a_phrase_is_returned_with_a_warning(talkative_model, caplog):
     logging.getLogger("transformers").propagate = True
-    settings = {"num_beams": 2, "force_words_ids": [[9, 17], [17, 9]], "max_new_tokens": 4}
+    settings = {"num_beams": 2, "custom_generate": ForcedPhrases([[9, 17], [17, 9]]), "max_new_tokens": 4}
     barred = LogitsProcessorList([lambda ids, scores: scores.index_fill(1, torch.tensor([17]), -math.inf)])
     rows = talkative_model.generate(as_batch(SOURCES[:2]), logits_processor=barred, **settings).tolist()
     assert not any(17 in row for row in rows)
     (record,) = caplog.records
-    assert record.getMessage().startswith("force_words_ids: translations of the sentences [0, 1] reach their")
+    assert record.getMessage().startswith("phrases: translations of the sentences [0, 1] reach their")
 
 
 @pytest.mark.parametrize("limit", [3, 5, 9])
 def test_no_forced_end_makes_up_for_a_phrase(talkative_model, limit):
-    settings = {"num_beams": 4, "force_words_ids": [[9, 17]], "forced_eos_token_id": EOS, "max_new_tokens": limit}
+    settings = {"num_beams": 4, "custom_generate": ForcedPhrases([[9, 17]])}
+    settings |= {"forced_eos_token_id": EOS, "max_new_tokens": limit}
     for row in talkative_model.generate(as_batch(SOURCES), **settings).tolist():
         assert contains(tuple(row), [9, 17])
 
@@ -172,27 +174,26 @@ def test_phrases_may_begin_in_the_prefix(talkative_model):
     prefix = torch.tensor([[0, 5, 9]])
     plain = {"num_beams": 4, "decoder_input_ids": prefix}
     source = as_batch(SOURCES[:1])
-    assert talkative_model.generate(source, force_words_ids=[[5, 9]], **plain).equal(
-        talkative_model.generate(source, **plain)
-    )
-    row = talkative_model.generate(source, force_words_ids=[[9, 17]], max_new_tokens=4, **plain)[0].tolist()
+    met = talkative_model.generate(source, custom_generate=ForcedPhrases([[5, 9]]), **plain)
+    assert met.equal(talkative_model.generate(source, **plain))
+    begun = ForcedPhrases([[9, 17]])
+    row = talkative_model.generate(source, custom_generate=begun, max_new_tokens=4, **plain)[0].tolist()
     assert row[:4] == [0, 5, 9, 17]
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("phrases", "settings", "message"),
     [
-        ({"force_words_ids": [[5]], "num_beams": 1}, "beam search finds them; give num_beams"),
-        *(
-            ({"force_words_ids": phrases}, "is .*; give token ids of each phrase, .* without special tokens")
-            for phrases in ([], [[5, EOS]], [[5, [6]]])
-        ),
-        ({"force_words_ids": [[5, 6, 7]], "max_new_tokens": 2}, "at least 3 tokens, and a translation .* at most 2;"),
+        ([[5]], {"num_beams": 1}, "beam search finds them; give num_beams"),
+        *((phrases, {}, "is .*; give token ids") for phrases in ([], [[5, EOS]], [[5, [6]]])),
+        ([[5, 6, 7]], {"max_new_tokens": 2}, "have at least 3 tokens, and a translation here at most 2;"),
     ],
 )
-def test_phrases_that_no_search_can_find_are_refused(talkative_model, settings, message):
-    with pytest.raises(ValueError, match=f"^force_words_ids: .*{message}"):
-        talkative_model.generate(as_batch(SOURCES), **{"num_beams": 2, **settings})
+def test_phrases_that_no_search_can_find_are_refused(talkative_model, phrases, settings, message):
+    with pytest.raises(ValueError, match=f"^phrases: {message}"):
+        talkative_model.generate(
+            as_batch(SOURCES), **{"num_beams": 2, "custom_generate": ForcedPhrases(phrases), **settings}
+        )
 
 
 @pytest.mark.parametrize("num_beams", [2, 3, 4, 21])

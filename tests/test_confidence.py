@@ -145,7 +145,6 @@ def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_pa
     [
         {"num_beams": 1},
         {"length_penalty": 2.0},
-        {"force_words_ids": [[20]]},
         {"generation_config": GenerationConfig(num_beams=2, max_new_tokens=5)},
     ],
     ids=lambda changed: next(reversed(changed)),

@@ -71,11 +71,6 @@ def test_learned_positions_need_a_table_but_no_even_width():
         VaswaniConfig(position_encoding="learned", max_position_embeddings=0)
 
 
-def test_unknown_variant_names_the_rows():
-    with pytest.raises(ValueError, match=r"variant: there is no 'small' in Table 3; choose from base, A-h1"):
-        VaswaniConfig.from_variant("small")
-
-
 def test_overrides_take_precedence_over_the_row():
     config = VaswaniConfig.from_variant("big", dropout=0.1, vocab_size=100)
     assert (config.d_model, config.d_k, config.dropout, config.vocab_size) == (1024, 64, 0.1, 100)

@@ -17,7 +17,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2  # noqa: E402 - needs it
 from vaswani_transformer.convert.engines import ExportedModel  # noqa: E402 - imports it
-from vaswani_transformer.model.search_options_vaswani import LengthLimit, SearchOptions  # noqa: E402 - as above
+from vaswani_transformer.model.generation_vaswani import LengthLimit, SearchOptions  # noqa: E402 - as above
 
 
 LINES = ["", *(english for english, _ in phrasebook("validation")[:7]), "  spaces around  ", "The end. The cat sleeps."]

@@ -81,10 +81,6 @@ def test_trees_that_stand_in_training_are_left_out_of_further_scores(model, tmp_
         (["--model", "x", "--output", "new.mrg"], "input, gold: give exactly one"),
         (["--model", "x", "--output", "old.mrg", "--input", "a"], "output: old.mrg exists already"),
         (["--model", "x", "--output", "new.mrg", "--gold", "traces.mrg"], "gold: traces.mrg has no trees"),
-        (
-            ["--model", "x", "--output", "n", "--gold", "a", "--is_split_into_words"],
-            "is_split_into_words: has no",
-        ),
         (["--model", "x", "--output", "new.json", "--gold", "a"], "output: new.json would hold the scores"),
     ],
 )

@@ -122,7 +122,6 @@ def whole(translator, text: str, **options) -> list[str]:
         ("return_alignment", True, {}),
         ("num_return_sequences", 3, {"num_return_sequences": 3}),
         ("decoder_input_ids", torch.tensor([[0, 7]]), {"decoder_input_ids": torch.tensor([[0, 7]])}),
-        ("force_words_ids", [[[7]]], {"force_words_ids": [[[7]]]}),
         ("streamer", SimpleNamespace(put=str, end=str), {"num_beams": 1}),
     ],
 )

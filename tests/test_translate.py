@@ -24,7 +24,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.io.files import locked
-from vaswani_transformer.model.ensemble_vaswani import Ensemble
+from vaswani_transformer.model.ensemble import Ensemble
 
 
 RECIPE = REPOSITORY / "recipes" / "translate.py"

@@ -21,7 +21,7 @@ from transformers import GenerationConfig
 from transformers.models.auto import modeling_auto
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniModel
-from vaswani_transformer.model.search_options_vaswani import paper_generation_config
+from vaswani_transformer.model.generation_vaswani import paper_generation_config
 
 
 SOURCE = Path(os.environ.get("TRANSFORMERS_SOURCE", Path(sys.prefix) / "transformers-source"))

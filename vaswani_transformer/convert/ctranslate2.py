@@ -11,8 +11,8 @@ from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from ..model.configuration_vaswani import VaswaniConfig
+from ..model.generation_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from .hypotheses import batches_of_one_length
 from .output import export_directory

@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerBase
 from ..evaluation.scores import BleuScore, sacrebleu_score
 from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
+from ..model.generation_vaswani import SearchOptions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.search_options_vaswani import SearchOptions
 from .engines import Engine
 from .hypotheses import best_hypotheses
 

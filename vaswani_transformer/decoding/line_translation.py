@@ -9,7 +9,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
 from ..convert.engines import ExportedModel
-from ..model.ensemble_vaswani import Ensemble
+from ..model.ensemble import Ensemble
 from ..model.languages_vaswani import direction, required_tag, split_tag
 from ..model.pipeline_vaswani import translate_in_batches
 from ..model.saved_model import SavedModel

@@ -12,7 +12,7 @@ from ..data.tables import read_table, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..io.files import Json
 from ..io.manifests import MODEL_FILES, matching_files_digest
-from ..model.ensemble_vaswani import require_same_tokens
+from ..model.ensemble import require_same_tokens
 from ..model.languages_vaswani import direction, target_tag
 from ..model.saved_model import SavedModel
 from ..options.arguments import decisive_values, option, refuse_unused, require_new_file

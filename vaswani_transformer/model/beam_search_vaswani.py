@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -16,7 +17,6 @@ from transformers.generation.stopping_criteria import (
     StoppingCriteriaList,
 )
 
-from .search_options_vaswani import LengthPerSentence, SentenceProcessor
 from .step_decoder_vaswani import StepDecoder
 
 
@@ -40,6 +40,57 @@ NON_FINITE_LOGITS = (
     "the model's logits are NaN or infinite: its weights are damaged, or its activations overflow in this precision; "
     "choose another dtype, such as float32"
 )
+
+
+class LengthPerSentence(StoppingCriteria):
+    """Stops each sentence at its own number of generated tokens.
+
+    Args:
+        limits: `[batch]` tokens that each sentence may generate, EOS included.
+        prefix_length: Tokens of the decoder's prefix, start token included.
+    """
+
+    def __init__(self, limits: torch.Tensor, prefix_length: int) -> None:
+        self.limits, self.prefix_length = limits, prefix_length
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        return input_ids.shape[1] - self.prefix_length >= _repeat_to_rows(self.limits, input_ids)
+
+
+class SentenceProcessor(LogitsProcessor):
+    """A logits processor that treats each sentence on its own, so that a search can continue with some of them."""
+
+    def select(self, sentences: torch.Tensor) -> None:
+        """Continue with these sentences only, in this order; `[selected]`."""
+        raise NotImplementedError
+
+
+class EndPerSentence(SentenceProcessor):
+    """Forces EOS as the last token that each sentence may generate.
+
+    Args:
+        limits: `[batch]` tokens that each sentence may generate, EOS included.
+        prefix_length: Tokens of the decoder's prefix, start token included.
+        tokens: EOS id, or several ids that end a sentence.
+    """
+
+    def __init__(self, limits: torch.Tensor, prefix_length: int, tokens: int | list[int]) -> None:
+        self.limits, self.prefix_length, self.tokens = limits, prefix_length, tokens
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        limits = _repeat_to_rows(self.limits, input_ids)
+        is_last = (input_ids.shape[1] - self.prefix_length >= limits - 1).unsqueeze(-1)  # [rows, 1]
+        forced = torch.full_like(scores, -math.inf)  # [rows, vocabulary]
+        forced[:, self.tokens] = 0.0
+        return torch.where(is_last, forced, scores)
+
+    def select(self, sentences: torch.Tensor) -> None:
+        self.limits = self.limits[sentences.to(self.limits.device)]
+
+
+def _repeat_to_rows(limits: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+    """Repeat limits for the beams or samples of each sentence: `[rows]`."""
+    return limits.repeat_interleave(input_ids.shape[0] // limits.shape[0]).to(input_ids.device)
 
 
 @dataclass
@@ -166,7 +217,7 @@ class BeamSearch:
         self.eos = torch.tensor(ends, dtype=torch.long, device=prefixes.device)
         self.padding = (*token_ids(config.pad_token_id), *ends, 0)[0]
         self.num_candidates = max(2, 1 + len(ends)) * self.num_beams  # so that enough stay live if many end
-        self.criteria = StoppingCriteriaList([rule for rule in criteria if not self._is_built_in(rule)])
+        limits, self.criteria = self._limits_and_others(criteria)
         self.records_scores = config.return_dict_in_generate and config.output_scores
         self.records_logits = config.return_dict_in_generate and config.output_logits
         self.step_scores: tuple[torch.Tensor, ...] = ()
@@ -174,21 +225,29 @@ class BeamSearch:
         # Other criteria, processors that are not row-wise, and recorded scores need every sentence at its index.
         sees_batch = self.criteria or not all(map(_is_row_wise, processors))
         self.may_drop = not (sees_batch or self.records_scores or self.records_logits)
-        limits = self._limits(criteria)
         self.max_length = self.prefix_length + int(limits.max())
-        self.results = self._no_hypotheses()
+        self.results, live, finished = (
+            Hypotheses.empty(prefixes, self.num_beams, self.max_length, self.padding) for _ in range(3)
+        )
         indices, done = torch.arange(len(limits), device=limits.device), [False] * len(limits)
-        self.state = BeamState(self._no_hypotheses(), self._no_hypotheses(), indices, limits, done, self.prefix_length)
-        self.state.live.scores[:, 0] = 0.0  # only the first beam is live: the prefix
+        self.state = BeamState(live, finished, indices, limits, done, self.prefix_length)
+        live.scores[:, 0] = 0.0  # only the first beam is live: the prefix
 
     def advance(self, decoder: StepDecoder) -> None:
         """Extend every live hypothesis by one token."""
         state = self.state
-        is_first = state.length == self.prefix_length
-        logits = decoder.prefill(self.prefixes) if is_first else decoder.step(*self._last_tokens_and_parents())
+        if state.length == self.prefix_length:
+            logits = decoder.prefill(self.prefixes)
+        else:
+            last = state.length - 1
+            parents = state.live.rows[:, :, last - self.prefix_length] % self.num_beams  # [S, num_beams]
+            logits = decoder.step(state.live.tokens[:, :, last], parents)
         candidates = self._candidates(logits)
-        has_ended = self._has_ended(candidates)
-        finished = candidates.masked(self._penalized(candidates.scores), self._may_finish(has_ended))
+        has_ended = is_finished = self._has_ended(candidates)
+        if self.config.early_stopping != "never":
+            is_finished = has_ended.clone()
+            is_finished[:, self.num_beams :] = False
+        finished = candidates.masked(self._penalized(candidates.scores), is_finished)
         state.finished = state.finished.concat(finished).best(self.num_beams)
         state.live = self._next_live(candidates.masked(candidates.scores, ~has_ended))
         if self.observer is not None:
@@ -219,30 +278,18 @@ class BeamSearch:
             beam_indices=rows[:, :longest],
         )
 
-    def _is_built_in(self, rule: StoppingCriteria) -> bool:
-        """Whether the search applies a criterion itself: a length limit, or the configuration's EOS."""
-        if isinstance(rule, EosTokenCriteria):
-            return set(rule.eos_token_id.tolist()) == set(self.eos.tolist())
-        return isinstance(rule, (MaxLengthCriteria, LengthPerSentence))
-
-    def _limits(self, criteria: StoppingCriteriaList) -> torch.Tensor:
-        """Tokens that each sentence may generate: `[sentences]`."""
-        prefixes = self.prefixes
-        limits = prefixes.new_full((len(prefixes),), self.config.max_length - self.prefix_length)
+    def _limits_and_others(self, criteria: StoppingCriteriaList) -> tuple[torch.Tensor, StoppingCriteriaList]:
+        """Tokens that each sentence may generate `[sentences]`, and criteria other than length limits and EOS."""
+        limits = self.prefixes.new_full((len(self.prefixes),), self.config.max_length - self.prefix_length)
+        others = StoppingCriteriaList()
         for rule in criteria:
             if isinstance(rule, MaxLengthCriteria):
                 limits = limits.clamp(max=rule.max_length - self.prefix_length)
             elif isinstance(rule, LengthPerSentence):
                 limits = torch.minimum(limits, rule.limits.to(limits.device))
-        return limits
-
-    def _no_hypotheses(self) -> Hypotheses:
-        return Hypotheses.empty(self.prefixes, self.num_beams, self.max_length, self.padding)
-
-    def _last_tokens_and_parents(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The last token of each live hypothesis, and the beam that it extended: `[S, num_beams]` each."""
-        live, last = self.state.live, self.state.length - 1
-        return live.tokens[:, :, last], live.rows[:, :, last - self.prefix_length] % self.num_beams
+            elif not isinstance(rule, EosTokenCriteria) or {*rule.eos_token_id.tolist()} != {*self.eos.tolist()}:
+                others.append(rule)
+        return limits, others
 
     def _candidates(self, logits: Iterable[torch.Tensor]) -> Hypotheses:
         """The most probable extensions of each sentence's live hypotheses, best first: `[S, num_candidates]`."""
@@ -316,47 +363,37 @@ class BeamSearch:
         """Which candidates end in EOS or are stopped by a criterion: `[S, num_candidates]`."""
         sequences = candidates.tokens[:, :, : self.state.length]
         has_ended = torch.isin(sequences[:, :, -1], self.eos)
-        if penalty_type(self.config) == "transformers":
+        if self.config.length_penalty_type == "transformers":
             has_ended |= self._is_at_limit().unsqueeze(-1)
         if self.criteria:
             stopped = self.criteria(sequences.flatten(0, 1), self.step_scores or None)
             has_ended |= stopped.unflatten(0, has_ended.shape)
         return has_ended
 
-    def _may_finish(self, has_ended: torch.Tensor) -> torch.Tensor:
-        """Which candidates that have ended count as finished: `[S, num_candidates]`."""
-        if self.config.early_stopping == "never":
-            return has_ended
-        is_finished = has_ended.clone()
-        is_finished[:, self.num_beams :] = False
-        return is_finished
-
     def _next_live(self, candidates: Hypotheses) -> Hypotheses:
         """The `candidates` that are extended in the next step, best first; those that have ended are missing."""
         return candidates.best(self.num_beams)
 
-    def _live_rank(self, live: Hypotheses) -> torch.Tensor:
-        """Order in which live hypotheses are returned behind finished ones: 2 before 1; `[S, num_beams]`."""
-        return torch.ones_like(live.scores, dtype=torch.long)
-
     def _penalized(self, scores: torch.Tensor, length: torch.Tensor | int | None = None) -> torch.Tensor:
         """Log-probabilities divided by the penalty for `length` generated tokens, by default the current number."""
         length = self.state.length - self.prefix_length if length is None else length
-        return scores / length_penalty(length, self.config.length_penalty, penalty_type(self.config))
+        return scores / length_penalty(length, self.config.length_penalty, self.config.length_penalty_type)
 
     def _store_done(self, decoder: StepDecoder) -> None:
         """Store the results of sentences that are done, and drop those sentences from the search."""
         state = self.state
-        is_done = self._is_sentence_done().tolist()  # the only transfer from the device in a step
-        done = [index for index, is_now in enumerate(is_done) if is_now and not state.done[index]]
+        deciding, bound = self.stopping_scores()
+        is_done = (deciding > -math.inf) & (deciding >= bound)
+        is_done |= self._is_at_limit() | state.live.scores[:, 0].isneginf()
+        flags = is_done.tolist()  # the only transfer from the device in a step
+        done = [index for index, is_now in enumerate(flags) if is_now and not state.done[index]]
         if not done:
             return
         indices = torch.tensor(done, device=state.sentences.device)
         live = state.live.select(indices)
         both = state.finished.select(indices).concat(replace(live, scores=self._penalized(live.scores)))
-        rank = both.scores.ne(-math.inf).long()  # finished 3, live 1 or 2, missing 0; NaN counts as present
-        rank[:, : self.num_beams] *= 3
-        rank[:, self.num_beams :] *= self._live_rank(live)
+        rank = both.scores.ne(-math.inf).long()  # finished 2, live 1, missing 0; NaN counts as present
+        rank[:, : self.num_beams] *= 2
         best = both.gather(rank.argsort(dim=1, descending=True, stable=True)[:, : self.num_beams])
         is_missing = best.scores.isneginf().unsqueeze(-1)  # fewer hypotheses exist than num_beams
         best.tokens[:, :, self.prefix_length :].masked_fill_(is_missing, self.padding)
@@ -381,13 +418,6 @@ class BeamSearch:
             if isinstance(processor, SentenceProcessor):
                 processor.select(torch.tensor(order))
 
-    def _is_sentence_done(self) -> torch.Tensor:
-        """Which sentences are done by the rules of the class: `[S]`."""
-        state = self.state
-        deciding, bound = self.stopping_scores()
-        is_reached = (deciding > -math.inf) & (deciding >= bound)
-        return is_reached | self._is_at_limit() | state.live.scores[:, 0].isneginf()
-
     def _is_at_limit(self) -> torch.Tensor:
         """Which sentences have generated as many tokens as they may: `[S]`."""
         return self.state.length - self.prefix_length >= self.state.limits
@@ -411,11 +441,6 @@ def length_penalty(length: torch.Tensor | int, alpha: float, penalty_type: str) 
     The `length` |Y| counts EOS.
     """
     return ((5.0 + length) / 6.0) ** alpha if penalty_type == "gnmt" else (1.0 * length) ** alpha
-
-
-def penalty_type(config: GenerationConfig) -> str:
-    """The formula of `length_penalty`; that of transformers, if the generation_config was not made for this package."""
-    return getattr(config, "length_penalty_type", "transformers")
 
 
 def token_ids(ids: int | list[int] | torch.Tensor | None) -> list[int]:

@@ -1,13 +1,15 @@
-"""`generate` as in section 6.1 of the paper, and the search that it runs."""
+"""Section 6.1 of the paper: the options of the search, `generate`, and the decoding loop that it runs."""
 
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import torch
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.distributed.fsdp import is_fsdp_managed_module
 from transformers.generation import GenerationMixin, GenerationMode
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList
@@ -16,14 +18,15 @@ from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
-from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, Hypotheses
+from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, EndPerSentence, Hypotheses, LengthPerSentence
 from .languages_vaswani import require_tagged
-from .phrases_vaswani import ForcedPhrases, PhraseSearch, forced_phrases
-from .search_options_vaswani import OVER_SOURCE, EndPerSentence, LengthPerSentence, SearchOptions
 from .step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder, StepDecoder, named_cache
 
 
 _logger = logging.get_logger(__name__)
+
+OVER_SOURCE = "max_new_tokens_over_source"
+LENGTH_FIELDS = ("max_new_tokens", "max_length", OVER_SOURCE)  # in one configuration, the first of them counts
 
 # Arguments of `forward` that IncrementalDecoder uses, or that have no effect on the search.
 _KNOWN_INPUTS = {
@@ -40,6 +43,105 @@ _KNOWN_INPUTS = {
 
 # Options that a search cannot be without: as keywords, None leaves them to the configurations.
 _NEEDED = {"num_beams", "num_return_sequences", "max_new_tokens", "max_length", "length_penalty"}
+
+
+def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
+    """The search of section 6.1: beam 4, alpha = 0.6, at most source length + 50 tokens.
+
+    `length_penalty_type` is "gnmt", `score = log P / ((5 + |Y|) / 6)^alpha`, or "transformers",
+    `score = log P / |Y|^alpha`; |Y| counts EOS in both. `max_new_tokens_over_source` limits each sentence on its own.
+    Keywords of `generate` override the configuration passed to it, which overrides the model's. In each of the three,
+    `max_new_tokens` and `max_length` override `max_new_tokens_over_source`, but for `max_length=20`, a default of
+    transformers that its `Seq2SeqTrainer` fills in.
+    """
+    return GenerationConfig(
+        num_beams=4,
+        length_penalty=0.6,
+        length_penalty_type="gnmt",
+        early_stopping="never",  # stop only when no live hypothesis can still win, as the authors' code does
+        max_new_tokens_over_source=50,
+        pad_token_id=config.pad_token_id,
+        bos_token_id=config.bos_token_id,
+        eos_token_id=config.eos_token_id,
+        decoder_start_token_id=config.decoder_start_token_id,
+    )
+
+
+@dataclass(frozen=True)
+class LengthLimit:
+    """Number of tokens that a search may add to its prefix, EOS included.
+
+    Attributes:
+        field: The option that sets it, one of `LENGTH_FIELDS`; transformers' default is 20 new tokens.
+        value: Its value.
+        positions: Tokens for which the model has positions; None if they are unlimited.
+    """
+
+    field: str = "max_new_tokens"
+    value: int = 20
+    positions: int | None = None
+
+    def new_tokens(self, source_length: int, prefix_length: int = 1) -> int:
+        """The limit for a source with EOS, and a decoder prefix with the start token."""
+        added = {"max_length": -prefix_length, OVER_SOURCE: source_length}.get(self.field, 0)
+        limit = self.value + added
+        if self.positions is not None:
+            limit = min(limit, self.positions + 1 - prefix_length)  # the last token is not an input of the decoder
+        return max(limit, 1)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """What decides a search beside the logits; the defaults are transformers'."""
+
+    num_beams: int = 1
+    num_return_sequences: int = 1
+    do_sample: bool = False
+    length_penalty: float = 1.0
+    length_penalty_type: str = "transformers"
+    stop_strings: str | list[str] | None = None
+    limit: LengthLimit = LengthLimit()
+
+    @classmethod
+    def resolve(
+        cls, *scopes: Mapping[str, Any] | GenerationConfig | None, positions: int | None = None
+    ) -> "SearchOptions":
+        """The options that `scopes` determine; each overrides those after it, but for what it lacks or has as None.
+
+        Args:
+            scopes: Keywords of `generate`, and configurations.
+            positions: See `LengthLimit`.
+
+        Raises:
+            ValueError: A number of beams, sequences or tokens is no integer, or is too small; or
+                `length_penalty_type` is unknown.
+        """
+        rows = [scope if isinstance(scope, Mapping) else vars(scope) for scope in scopes if scope is not None]
+        limits = (
+            LengthLimit(field, row[field], positions)
+            for row in rows
+            for field in LENGTH_FIELDS
+            if row.get(field) is not None
+            and not (field == "max_length" and row[field] == 20 and row.get(OVER_SOURCE) is not None)
+        )
+        limit = next(limits, LengthLimit(positions=positions))
+        names = [field.name for field in fields(cls) if field.name != "limit"]
+        values = {name: next((row[name] for row in rows if row.get(name) is not None), None) for name in names}
+        resolved = cls(**{name: value for name, value in values.items() if value is not None}, limit=limit)
+        counts = {name: getattr(resolved, name) for name in ("num_beams", "num_return_sequences")}
+        for name, value in {**counts, limit.field: limit.value}.items():
+            least = 0 if name == OVER_SOURCE else 1
+            if not isinstance(value, Integral) or int(value) < least:
+                raise ValueError(f"{name}: must be an integer of at least {least}, is {value!r}")
+        if (kind := resolved.length_penalty_type) not in ("gnmt", "transformers"):
+            raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {kind!r}')
+        return resolved
+
+    @classmethod
+    def for_call(cls, model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> "SearchOptions":
+        """The options with which `model.generate(**generate_kwargs)` searches."""
+        scopes = (generate_kwargs, generate_kwargs.get("generation_config"), model.generation_config)
+        return cls.resolve(*scopes, positions=getattr(model.config, "max_positions", None))
 
 
 class FiniteLogits(LogitsProcessor):
@@ -69,19 +171,14 @@ class VaswaniGenerationMixin(GenerationMixin):
         transformers' decoding loop, unless `custom_generate` does. Greedy search is left to transformers where it
         streams, returns more than ids, continues a cache, or has stopping criteria of the caller.
 
-        `force_words_ids` are phrases that each translation contains: token ids of each, or of each several
-        alternatives. Beams that are fewer than their tokens may miss the best such translation; one that reaches its
-        length limit without them is returned with a warning.
-
         Raises:
             ValueError: There is no source, or ids are not `[batch, source]`; an option cannot be, see
-                `SearchOptions.resolve` and `forced_phrases`; logits are NaN; or the model has several directions, and a
+                `SearchOptions.resolve`; logits are NaN; or the model has several directions, and a
                 source begins with no language tag.
         """
         self._prepare_source(inputs, kwargs)
         scopes = (kwargs, generation_config, self.generation_config)
         limit = SearchOptions.resolve(*scopes, positions=self.config.max_positions).limit
-        phrases = kwargs.pop("force_words_ids", None)
         config, kwargs = self._resolve(generation_config, named_cache(kwargs, CACHE))
         processors, criteria = [*(logits_processor or [])], [*(stopping_criteria or [])]
         loop = kwargs.pop("custom_generate", None)
@@ -91,17 +188,16 @@ class VaswaniGenerationMixin(GenerationMixin):
             if config.stop_strings is not None and kwargs.get("tokenizer") is not None:
                 criteria.append(StopStringCriteria(kwargs.pop("tokenizer"), config.stop_strings))
                 config.stop_strings = None
-        prefix_length = _prefix_length(kwargs.get("decoder_input_ids"), config.decoder_start_token_id)
-        lengths = _source_lengths(kwargs)  # [batch]
-        limits = torch.tensor([limit.new_tokens(length, prefix_length) for length in lengths.tolist()])
+        prefix_length, prefix = 1, kwargs.get("decoder_input_ids")
+        if prefix is not None:  # transformers adds the start token if no row has it
+            prefix_length = prefix.shape[1] + int(not prefix[:, 0].eq(config.decoder_start_token_id).any())
+        lengths = _source_lengths(kwargs).tolist()
+        limits = torch.tensor([limit.new_tokens(length, prefix_length) for length in lengths])  # [batch]
         if limit.field == OVER_SOURCE:
             criteria.append(LengthPerSentence(limits, prefix_length))
             if config.forced_eos_token_id is not None:
                 processors.append(EndPerSentence(limits, prefix_length, config.forced_eos_token_id))
             config.max_new_tokens, config.max_length = int(limits.max()), None
-        if phrases is not None:
-            room = int(limits.min()) + prefix_length - 1  # without the start token
-            processors.append(forced_phrases(phrases, config, room, lengths.device))
         if loop is None:
             processors.append(FiniteLogits())  # the last, because another one may replace NaN and infinity
         processors, criteria = LogitsProcessorList(processors), StoppingCriteriaList(criteria)
@@ -166,6 +262,7 @@ def search(
     synced_gpus: bool | None = None,
     observer: Callable[[BeamSearch, Hypotheses, torch.Tensor], None] | None = None,
     make_decoder: Callable[[BeamSearch], StepDecoder] | None = None,
+    beam_search: Callable[..., BeamSearch] = BeamSearch,
     **model_kwargs: Any,
 ) -> Any:
     """The search of section 6.1, as a decoding loop for `generate(custom_generate=search)`.
@@ -186,6 +283,7 @@ def search(
             transformers decides.
         observer: See `BeamSearch`.
         make_decoder: Makes another step decoder.
+        beam_search: Another class of search.
         model_kwargs: For `forward`, with `encoder_outputs`.
 
     Returns:
@@ -199,11 +297,8 @@ def search(
     if cache is not None and cache.get_seq_length() > 0:
         raise ValueError(f"{CACHE}: beam search has its own cache; give the prefix as decoder_input_ids")
     synced_gpus = _shares_weights(model) if synced_gpus is None else synced_gpus
-    has_phrases = any(isinstance(processor, ForcedPhrases) for processor in logits_processor)
     prefixes = input_ids[:: config.num_beams]
-    beams = (PhraseSearch if has_phrases else BeamSearch)(
-        prefixes, logits_processor, stopping_criteria, config, observer
-    )
+    beams = beam_search(prefixes, logits_processor, stopping_criteria, config, observer)
     outputs: list[Seq2SeqLMOutput] | None = None
     if config.return_dict_in_generate and (config.output_attentions or config.output_hidden_states):
         outputs = []
@@ -255,11 +350,6 @@ def _shares_weights(model: VaswaniGenerationMixin) -> bool:
     """Whether ranks share the weights of a model, and call `forward` together; as transformers decides it."""
     is_sharded = is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model)
     return is_sharded and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
-
-
-def _prefix_length(prefix: torch.Tensor | None, start: int) -> int:
-    """Length of the decoder's prefix with its start token, which transformers adds if no row has it."""
-    return 1 if prefix is None else prefix.shape[1] + int(not prefix[:, 0].eq(start).any())
 
 
 def _source_lengths(kwargs: Mapping[str, Any]) -> torch.Tensor:

@@ -4,7 +4,7 @@ A model has one direction, or several; then each source begins with the tag of i
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -263,8 +263,8 @@ class Paragraphs:
                 translated[self.texts[index]][index] = ranked
             begun = dict.fromkeys(self.texts[index] for index in indices)
             complete = [text for text in begun if len(translated[text]) == len(self._paragraphs[text].sentences)]
-            yield complete, [self._joined(text, translated[text]) for text in complete]
-
-    def _joined(self, text: int, ranks: Mapping[int, Sequence[str]]) -> list[str]:
-        ranked = zip(*(translations for _, translations in sorted(ranks.items())), strict=True)
-        return [self._paragraphs[text].join(translations) for translations in ranked]
+            joined = []
+            for text in complete:
+                ranks = zip(*(ranked for _, ranked in sorted(translated[text].items())), strict=True)
+                joined.append([self._paragraphs[text].join(sentences) for sentences in ranks])
+            yield complete, joined

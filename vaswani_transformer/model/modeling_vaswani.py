@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -35,8 +35,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
-from .generation_vaswani import VaswaniGenerationMixin
-from .search_options_vaswani import SearchConfigMixin, paper_generation_config
+from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
 from .step_decoder_vaswani import CACHE, named_cache
 
 
@@ -45,6 +44,16 @@ RESTRICTED = "restricted"
 
 # Keywords of transformers that `forward` takes and ignores or passes on. Positions are counted from the mask.
 _KNOWN_KEYWORDS = (TransformersKwargs.__annotations__.keys() - {"position_ids"}) | {"return_dict", "logits_to_keep"}
+
+# Fields that do not concern the search. Without a generation_config.json, transformers copies some from config.json.
+_NOT_SEARCH = {
+    "pad_token_id",
+    "bos_token_id",
+    "eos_token_id",
+    "decoder_start_token_id",
+    "transformers_version",
+    "use_cache",
+}
 
 # Smaller blocks of queries would save less computation than they add in calls.
 _SMALLEST_BLOCK = 32
@@ -318,26 +327,6 @@ def zero_padding(config: VaswaniConfig, input_ids: torch.Tensor, embedded: torch
     return embedded.masked_fill(input_ids.eq(config.pad_token_id).unsqueeze(-1), 0.0)
 
 
-class SinusoidLayout(NamedTuple):
-    """How a positional encoding arranges sines and cosines.
-
-    Attributes:
-        alternates: Whether each cosine follows its sine; otherwise all sines come before all cosines.
-        reaches_end: Whether the last timescale is 10000; otherwise it is the one before, as in the paper's formula.
-    """
-
-    alternates: bool
-    reaches_end: bool
-
-
-# Values of `position_encoding` that are sinusoids.
-SINUSOIDS = {
-    "sinusoidal": SinusoidLayout(alternates=True, reaches_end=False),
-    "sinusoidal_halves": SinusoidLayout(alternates=False, reaches_end=True),
-    "sinusoidal_marian": SinusoidLayout(alternates=False, reaches_end=False),
-}
-
-
 def sinusoidal_positions(
     positions: torch.Tensor, d_model: int, layout: str = "sinusoidal", dtype: torch.dtype = torch.float32
 ) -> torch.Tensor:
@@ -346,7 +335,7 @@ def sinusoidal_positions(
     Args:
         positions: Integers of any shape.
         d_model: Even width of the encoding.
-        layout: A key of `SINUSOIDS`. "sinusoidal" is the paper's formula,
+        layout: A sinusoidal `position_encoding`. "sinusoidal" is the paper's formula,
             `PE(pos, 2i) = sin(pos / 10000^(2i/d_model))`, `PE(pos, 2i+1) = cos(...)`. "sinusoidal_halves" is the
             authors' code: sines in the first half, cosines in the second, timescales in a geometric progression from 1
             to 10000, both included. "sinusoidal_marian" has the same halves with the timescales of the paper's formula.
@@ -355,14 +344,13 @@ def sinusoidal_positions(
     Returns:
         `[*positions.shape, d_model]`
     """
-    alternates, reaches_end = SINUSOIDS[layout]
     # Apple's GPUs have no float64.
     precision = torch.float32 if positions.device.type == "mps" else torch.float64
     half = d_model // 2
     exponent = torch.arange(half, dtype=precision, device=positions.device)
-    exponent = exponent / (max(half - 1, 1) if reaches_end else half)  # [d_model / 2], from 0 to (almost) 1
+    exponent = exponent / (max(half - 1, 1) if layout == "sinusoidal_halves" else half)  # from 0 to (almost) 1
     angles = positions.unsqueeze(-1).to(precision) * torch.exp(-math.log(10000.0) * exponent)
-    if alternates:
+    if layout == "sinusoidal":
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2).to(dtype)
     return torch.cat((angles.sin(), angles.cos()), dim=-1).to(dtype)
 
@@ -683,7 +671,7 @@ class VaswaniModel(VaswaniPreTrainedModel):
         )
 
 
-class VaswaniForConditionalGeneration(SearchConfigMixin, VaswaniPreTrainedModel, VaswaniGenerationMixin):
+class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationMixin):
     """The whole model: encoder, decoder, and the output projection, which shares the embedding matrix if tied (3.4)."""
 
     def __init__(self, config: VaswaniConfig) -> None:
@@ -699,6 +687,18 @@ class VaswaniForConditionalGeneration(SearchConfigMixin, VaswaniPreTrainedModel,
             self._tied_weights_keys = {f"{name}.weight": "model.shared.weight" for name in names}
         self.generation_config = paper_generation_config(config)
         self.post_init()
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """Load a model; see `transformers.PreTrainedModel.from_pretrained`.
+
+        If `generation_config.json` is missing or has no search options, the model gets `paper_generation_config`.
+        """
+        loaded = super().from_pretrained(*args, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
+        if {name for name in model.generation_config.to_diff_dict() if name[0] != "_"} <= _NOT_SEARCH:
+            model.generation_config = paper_generation_config(model.config)
+        return loaded
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shift labels `[batch, target]` right by one position, after the start token (3.1)."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from .beam_search_vaswani import SentenceProcessor
 from .configuration_vaswani import LABEL_MARK
-from .search_options_vaswani import SentenceProcessor
 
 
 ROOT = "TOP"

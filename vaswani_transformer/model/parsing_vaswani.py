@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 
 from .configuration_vaswani import LABEL_MARK, VaswaniConfig
+from .generation_vaswani import SearchOptions
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
 from .parse_sequence_vaswani import LegalParse, Parse, ParseLabels, parse_of_sequence
 from .pipeline_vaswani import (
@@ -19,7 +20,6 @@ from .pipeline_vaswani import (
     register_task,
     require_text,
 )
-from .search_options_vaswani import SearchOptions
 
 
 try:
@@ -163,25 +163,19 @@ class VaswaniParsingPipeline(GeneratingPipeline):
     """Parses sentences.
 
     A sentence or a list gives a list of `{"tree": ..., "words": [...], "repairs": 0}`, one for each sentence (a list of
-    lists with `num_return_sequences` above 1). A dataset or generator gives an iterator over such lists.
+    lists with `num_return_sequences` above 1). A dataset or generator gives an iterator over such lists. A sentence is
+    a string, which `split_words` divides, or a dict with "text"; `parse_in_batches` takes lists of words.
+
+    Args:
+        constrained: Search only among well-formed parses.
+        return_nltk: Give "nltk_tree", an `nltk.Tree`, too.
+        batch_size: Sentences parsed at once.
+
+    Raises:
+        TypeError: An input is no sentence.
+        ValueError: As from `parse_in_batches`.
+        ImportError: `return_nltk` needs nltk, which is not installed.
     """
-
-    def __call__(self, inputs: Any, **kwargs: Any) -> Any:
-        """Parse `inputs`.
-
-        Args:
-            inputs: A sentence, a list of sentences, a `torch.utils.data.Dataset` or a generator of them. A sentence is
-                a string, which `split_words` divides, or a dict with "text"; `parse_in_batches` takes lists of words.
-            constrained: Search only among well-formed parses.
-            return_nltk: Give "nltk_tree", an `nltk.Tree`, too.
-            batch_size: Sentences parsed at once.
-
-        Raises:
-            TypeError: An input is no sentence.
-            ValueError: As from `parse_in_batches`.
-            ImportError: `return_nltk` needs nltk, which is not installed.
-        """
-        return super().__call__(inputs, **kwargs)
 
     def stage_parameters(
         self, return_nltk: bool = False, **forward: Any

@@ -18,9 +18,9 @@ from transformers import pipelines as _pipelines
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.utils import logging
 
+from .generation_vaswani import SearchOptions
 from .languages_vaswani import Paragraphs, tagged, target_tag
 from .scores_vaswani import AlignmentHeads, ScoreField, TranslationScore, has_measured_confidence, score_generated
-from .search_options_vaswani import SearchOptions
 
 
 logger = logging.get_logger(__name__)
@@ -38,7 +38,7 @@ _GENERATED_PER_SOURCE_TOKEN = 16
 
 # Options that apply to a single sentence, or with which `generate` takes one at a time.
 _ONE_SENTENCE_ONLY = (
-    *("return_tensors", "return_scores", "return_alignment", "decoder_input_ids", "force_words_ids"),
+    *("return_tensors", "return_scores", "return_alignment", "decoder_input_ids"),
     *("streamer", "assistant_model", "prompt_lookup_num_tokens"),
 )
 
@@ -121,8 +121,8 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
                 directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
             split_sentences: Translate texts sentence by sentence, as by default; a line feed ends a sentence, and white
                 space between sentences stays as it is. With a keyword that applies to a single sentence, such as
-                `return_scores`, `force_words_ids` or, in beam search, `num_return_sequences`, each text is translated
-                as one, as with False; parts of several sentences may then be missing, and a warning says so.
+                `return_scores` or, in beam search, `num_return_sequences`, each text is translated as one, as with
+                False; parts of several sentences may then be missing, and a warning says so.
             clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
             return_tensors: Return "translation_token_ids", without trailing padding, instead of the text.
             return_text: Return "translation_text" as well.

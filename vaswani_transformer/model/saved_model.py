@@ -6,7 +6,7 @@ their manifest.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from transformers import (
 from ..io.files import atomic_write, locked, read_json
 from ..io.manifests import MANIFEST_NAME, MODEL_FILES, find_damage
 from .configuration_vaswani import VaswaniConfig
-from .search_options_vaswani import LENGTH_FIELDS
+from .generation_vaswani import LENGTH_FIELDS
 
 
 _PICKLED = "pytorch_model.bin"
@@ -141,7 +141,10 @@ def open_model(
         directory = Path(name)
         if not name or not directory.is_dir():
             patterns = [*_FILES, *(["*.py"] if trust_remote_code else []), *([_PICKLED] if to_convert else [])]
-            directory = _download(str(name), patterns)
+            try:
+                directory = Path(snapshot_download(str(name), allow_patterns=patterns))
+            except (ValueError, OSError) as error:
+                raise ValueError(f"is no saved model, and the Hub does not provide it ({error})") from error
         config = _configuration(directory, trust_remote_code)
         is_ours = isinstance(config, VaswaniConfig)
         if is_ours and (directory / MANIFEST_NAME).exists() and (damage := find_damage(directory, *MODEL_FILES)):
@@ -152,7 +155,12 @@ def open_model(
         if task not in (None, its_task):
             raise ValueError(f"is a model for {its_task}; name one for {task}")
         if not to_convert and (is_ours or (directory / _GENERATION).exists()):
-            require_length_limit(read_json(directory / _GENERATION, _GENERATION))
+            search = read_json(directory / _GENERATION, _GENERATION)
+            if all(search.get(name) is None for name in LENGTH_FIELDS):
+                raise ValueError(
+                    f"{_GENERATION} has no length limit ({', '.join(LENGTH_FIELDS)}), so that translations would end "
+                    f'at 20 tokens; add one to it, as "max_length": 512'
+                )
         tokenizer = tokenizer_class.from_pretrained(directory, trust_remote_code=trust_remote_code)
         _check_fit(tokenizer, config)
         is_pickled = to_convert and not any(directory.glob("*.safetensors"))
@@ -179,18 +187,6 @@ def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str) -> N
             )
 
 
-def require_length_limit(settings: Mapping[str, object], place: str = "") -> None:
-    """Raise a ValueError if the fields of a generation_config let `generate` end every translation at 20 tokens.
-
-    Its message starts with `place`.
-    """
-    if all(settings.get(name) is None for name in LENGTH_FIELDS):
-        raise ValueError(
-            f"{place}{_GENERATION} has no length limit ({', '.join(LENGTH_FIELDS)}), so that translations would end at "
-            f'20 tokens; add one to it, as "max_length": 512'
-        )
-
-
 @contextmanager
 def _errors_begin_with(place: str) -> Iterator[None]:
     """Turn any exception into a one-line ValueError that starts with `place`."""
@@ -200,13 +196,6 @@ def _errors_begin_with(place: str) -> Iterator[None]:
         text = " ".join(str(error).split())
         kind = "" if type(error) is ValueError and text else f"{type(error).__name__}: "
         raise ValueError(f"{place}: {kind}{text[:400]}") from error
-
-
-def _download(name: str, patterns: list[str]) -> Path:
-    try:
-        return Path(snapshot_download(name, allow_patterns=patterns))
-    except (ValueError, OSError) as error:
-        raise ValueError(f"is no saved model, and the Hub does not provide it ({error})") from error
 
 
 def _configuration(directory: Path, trust_remote_code: bool) -> PreTrainedConfig:

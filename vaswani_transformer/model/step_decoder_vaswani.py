@@ -431,8 +431,11 @@ def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = N
     """
     product: Projection | None
     if all(_is_plain(linear) for linear in linears):
-        weight = _concatenated([linear.weight for linear in linears])  # [outputs, inputs]
-        bias = None if linears[0].bias is None else _concatenated([linear.bias for linear in linears])
+        weight: torch.Tensor = linears[0].weight  # [outputs, inputs]
+        bias: torch.Tensor | None = linears[0].bias
+        if len(linears) > 1:
+            weight = torch.cat([linear.weight for linear in linears])
+            bias = None if bias is None else torch.cat([linear.bias for linear in linears])
         has_relu = isinstance(activation, nn.ReLU)
         product = packed_product(weight, bias, has_relu)
         if product is None:
@@ -464,10 +467,6 @@ def _is_plain(linear: nn.Module) -> bool:
     """Whether a layer is an `nn.Linear` with dense weights; quantization may replace the tensors alone."""
     dense = all(type(parameter) in (nn.Parameter, torch.Tensor) for parameter in linear.parameters())
     return dense and type(linear) is nn.Linear
-
-
-def _concatenated(tensors: list[torch.Tensor]) -> torch.Tensor:
-    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
 class GraphMemory:

@@ -9,7 +9,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.search_options_vaswani import SentenceProcessor
+from ..model.beam_search_vaswani import SentenceProcessor
 from .tokens import token_texts
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.beam_search_vaswani import BeamSearch, Hypotheses, length_penalty, penalty_type
+from ..model.beam_search_vaswani import BeamSearch, Hypotheses, length_penalty
 from ..model.generation_vaswani import search
 from .tokens import token_texts
 
@@ -161,7 +161,7 @@ class _Recorder:
         sequences = [self._tokens(candidates, index, number) for index in range(len(scores))]
         self.indices.append({tokens: index for index, tokens in enumerate(sequences)})
         live, finished = self._places(search.state.live), self._places(search.state.finished)
-        penalty = float(length_penalty(number, search.config.length_penalty, penalty_type(search.config)))
+        penalty = float(length_penalty(number, search.config.length_penalty, search.config.length_penalty_type))
         texts = token_texts(self.tokenizer, [tokens[-1] for tokens in sequences])
         step = SearchStep([], tuple(index for _, index in live), finished, *map(_finite, search.stopping_scores()))
         for index, (tokens, text, score) in enumerate(zip(sequences, texts, scores, strict=True)):
@@ -222,7 +222,7 @@ class _Recorder:
         return SearchTrace(
             num_beams=search.num_beams,
             length_penalty=search.config.length_penalty,
-            penalty_type=penalty_type(search.config),
+            penalty_type=search.config.length_penalty_type,
             length_limit=search.max_length - search.prefix_length,
             steps=tuple(self.steps),
             reason=reason,

@@ -1,25 +1,83 @@
-"""Phrases that each translation must contain: `generate(force_words_ids=...)`."""
+"""Phrases that each translation must contain.
 
+This file does not go to the Hub: nothing else in this folder imports it.
+"""
+
+import copy
 import math
+from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import torch
 from transformers import GenerationConfig
 from transformers.generation import GenerateBeamEncoderDecoderOutput
+from transformers.generation.logits_process import LogitsProcessorList
+from transformers.generation.stopping_criteria import StoppingCriteriaList
 from transformers.utils import logging
 
-from .beam_search_vaswani import BeamSearch, Hypotheses, token_ids
-from .search_options_vaswani import SentenceProcessor
+from .beam_search_vaswani import BeamSearch, Hypotheses, SentenceProcessor, token_ids
+from .generation_vaswani import VaswaniGenerationMixin, search
 
 
 _logger = logging.get_logger(__name__)
 
 
-class ForcedPhrases(SentenceProcessor):
-    """Phrases that each translation must contain: no EOS before.
+class ForcedPhrases:
+    """A decoding loop for `generate(custom_generate=ForcedPhrases([[9, 17], [5]]))`, with at least two beams.
 
-    `PhraseSearch` keeps room for hypotheses that have begun with them.
+    Beams that are fewer than the tokens of all phrases may miss the best translation that contains them. One that
+    reaches its length limit without them is returned with a warning. The search stops as with `early_stopping="never"`.
+
+    Args:
+        phrases: Token ids of each phrase, or of each several alternatives, of which a translation contains one.
+
+    Raises:
+        ValueError: They are no phrases.
+    """
+
+    def __init__(self, phrases: Sequence[Sequence[int] | Sequence[Sequence[int]]]) -> None:
+        try:
+            self.phrases = [[each] if isinstance(each[0], int) else [*each] for each in phrases]
+            is_valid = bool(self.phrases) and all(
+                phrase and all(isinstance(token, int) for token in phrase)
+                for phrase in chain.from_iterable(self.phrases)
+            )
+        except (TypeError, IndexError):
+            is_valid = False
+        if not is_valid:
+            raise ValueError(f"phrases: is {phrases!r}; give token ids of each phrase, or of each several alternatives")
+
+    def __call__(
+        self,
+        model: VaswaniGenerationMixin,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        **model_kwargs: Any,
+    ) -> Any:
+        """As `search`.
+
+        Raises:
+            ValueError: The search has no beams, or samples; a phrase has a special token; or no translation may
+                contain all phrases.
+        """
+        config = copy.copy(generation_config)
+        if config.num_beams == 1 or config.do_sample:
+            raise ValueError("phrases: beam search finds them; give num_beams of at least 2, without do_sample")
+        special = {*token_ids(config.eos_token_id), config.pad_token_id, config.decoder_start_token_id}
+        if special & {*chain.from_iterable(chain.from_iterable(self.phrases))}:
+            raise ValueError(f"phrases: is {self.phrases!r}; give token ids without special tokens")
+        config.early_stopping = "never"  # candidates with all phrases rank low, and must finish
+        processor = PhraseProcessor(self.phrases, token_ids(config.eos_token_id), input_ids.device)
+        loop = (LogitsProcessorList([*logits_processor, processor]), stopping_criteria, config)
+        return search(model, input_ids, *loop, beam_search=partial(PhraseSearch, phrases=processor), **model_kwargs)
+
+
+class PhraseProcessor(SentenceProcessor):
+    """Allows EOS only after all phrases, and counts their tokens in hypotheses.
 
     Args:
         phrases: The alternatives of each phrase, as token ids. A translation must contain one of them, in its prefix or
@@ -29,12 +87,15 @@ class ForcedPhrases(SentenceProcessor):
 
     Attributes:
         total: Number of tokens of all phrases, each by its longest alternative.
+        least: Fewest tokens with which a translation contains all phrases, which may overlap.
     """
 
-    def __init__(self, phrases: list[list[list[int]]], ends: list[int], device: torch.device | str = "cpu") -> None:
+    def __init__(self, phrases: list[Any], ends: list[int], device: torch.device) -> None:
         self.phrases = [[torch.tensor(phrase, device=device) for phrase in alternatives] for alternatives in phrases]
         self.ends = ends
         self.total = sum(max(map(len, alternatives)) for alternatives in phrases)
+        single = set(chain.from_iterable(each[0] for each in phrases if len(each) == 1))
+        self.least = max(len(single), *(min(map(len, alternatives)) for alternatives in phrases))
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         forbidden = scores.clone()  # [rows, vocabulary]
@@ -122,64 +183,35 @@ def _is_complete(matched: list[torch.Tensor], alternatives: list[torch.Tensor]) 
     return torch.stack(contains).any(0)
 
 
-def forced_phrases(
-    force_words_ids: Any, config: GenerationConfig, room: int, device: torch.device | str = "cpu"
-) -> ForcedPhrases:
-    """The processor that forces `force_words_ids` into each translation.
-
-    Args:
-        force_words_ids: Token ids of each phrase, or of each several alternatives.
-        config: The search.
-        room: Tokens that a translation of the shortest source may have, its prefix included.
-        device: Device of the search.
-
-    Raises:
-        ValueError: They are no phrases; the search has no beams; or no translation may contain them.
-    """
-    if (config.num_beams or 1) == 1 or config.do_sample:
-        raise ValueError("force_words_ids: beam search finds them; give num_beams of at least 2, without do_sample")
-    ends = token_ids(config.eos_token_id)
-    special = {*ends, config.pad_token_id, config.decoder_start_token_id}
-    try:
-        phrases = [[each] if isinstance(each[0], int) else each for each in force_words_ids]
-        is_valid = bool(phrases) and all(
-            phrase and all(isinstance(token, int) and token not in special for token in phrase)
-            for phrase in chain.from_iterable(phrases)
-        )
-    except (TypeError, IndexError):
-        is_valid = False
-    if not is_valid:
-        raise ValueError(
-            f"force_words_ids: is {force_words_ids!r}; give token ids of each phrase, or of each several alternatives, "
-            "without special tokens"
-        )
-    single = set(chain.from_iterable(each[0] for each in phrases if len(each) == 1))  # phrases may overlap
-    least = max(len(single), *(min(map(len, alternatives)) for alternatives in phrases))
-    if least > room:
-        raise ValueError(
-            f"force_words_ids: the phrases have at least {least} tokens, and a translation here at most {room}; "
-            f"give more max_new_tokens, or fewer phrases"
-        )
-    return ForcedPhrases(phrases, ends, device)
-
-
 class PhraseSearch(BeamSearch):
     """Beam search that divides the beams among hypotheses by how many tokens of the phrases they have.
 
-    This is dynamic beam allocation (Post and Vilar, 2018). One of the `processors` is a `ForcedPhrases`.
+    This is dynamic beam allocation (Post and Vilar, 2018).
+
+    Args:
+        arguments: As for `BeamSearch`.
+        phrases: One of the processors.
+
+    Raises:
+        ValueError: A translation has too few tokens for the phrases.
     """
 
-    @property
-    def phrases(self) -> ForcedPhrases:
-        """The processor that forces the phrases."""
-        return next(each for each in self.processors if isinstance(each, ForcedPhrases))
+    def __init__(self, *arguments: Any, phrases: PhraseProcessor) -> None:
+        super().__init__(*arguments)
+        self.phrases = phrases
+        room = int(self.state.limits.min()) + self.prefix_length - 1  # without the start token
+        if phrases.least > room:
+            raise ValueError(
+                f"phrases: have at least {phrases.least} tokens, and a translation here at most {room}; "
+                f"give more max_new_tokens, or fewer phrases"
+            )
 
     def result(self) -> GenerateBeamEncoderDecoderOutput:
         """As `BeamSearch.result`; warns of translations without all phrases."""
         returned = self.results.tokens[:, : self.config.num_return_sequences]
         if missing := (~self.phrases.is_met(returned)).any(1).nonzero().flatten().tolist():
             _logger.warning(
-                f"force_words_ids: translations of the sentences {missing} reach their length limit without all "
+                f"phrases: translations of the sentences {missing} reach their length limit without all "
                 "phrases; give more num_beams or max_new_tokens"
             )
         return super().result()
@@ -203,14 +235,9 @@ class PhraseSearch(BeamSearch):
         is_met = self.phrases.is_met(candidates.tokens[:, :, : self.state.length])
         return super()._has_ended(candidates) & (is_met | ~self._is_at_limit().unsqueeze(-1))
 
-    def _may_finish(self, has_ended: torch.Tensor) -> torch.Tensor:
-        """All that have ended, because candidates with all phrases rank low."""
-        return has_ended
-
     def _next_live(self, candidates: Hypotheses) -> Hypotheses:
+        """Candidates by how many tokens of phrases they have; at the limit, those with all phrases first."""
         tokens = candidates.tokens[:, :, : self.state.length]
-        return candidates.gather(self.phrases.allocate(candidates.scores, tokens, self.num_beams))
-
-    def _live_rank(self, live: Hypotheses) -> torch.Tensor:
-        """Live hypotheses with all phrases come before the others."""
-        return 1 + self.phrases.is_met(live.tokens[:, :, : self.state.length]).long()
+        live = candidates.gather(self.phrases.allocate(candidates.scores, tokens, self.num_beams))
+        is_met = self.phrases.is_met(live.tokens[:, :, : self.state.length]) & self._is_at_limit().unsqueeze(-1)
+        return live.gather(is_met.long().argsort(dim=1, descending=True, stable=True))
