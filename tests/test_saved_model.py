@@ -258,7 +258,7 @@ def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
         ["translate.py", "--model", "{trap}", "--output", "{folder}/out.txt"],
         ["score.py", "--hypotheses", "{text}", "--compare", "{trap}", "--source", "{text}", "--reference", "{text}"],
         ["convert.py", "--from", "marian", "--model", "{trap}", "--output", "{new}"],
-        ["train_wmt.py", "--train", "phrasebook", "--tokenizer", "{trap}", "--output_dir", "{new}"],
+        ["train_wmt.py", "--config", "recipes/configs/demo.yaml", "--tokenizer", "{trap}", "--output_dir", "{new}"],
     ],
     ids=lambda arguments: arguments[0].rpartition("/")[2],
 )
