@@ -36,22 +36,17 @@ from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.scores import PairedComparison
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
 from vaswani_transformer.io.console import PlainConsole, printable
-from vaswani_transformer.io.files import locked
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.languages_vaswani import direction, target_tag
 from vaswani_transformer.model.saved_model import SavedModel
 from vaswani_transformer.options.arguments import RecipeParser, option
+from vaswani_transformer.runs.evaluation_directory import claim, write_scores
+from vaswani_transformer.runs.languages import languages_to_score
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord, SearchScores
-from vaswani_transformer.runs.search_scores import (
-    Translations,
-    languages_to_score,
-    reference_perplexity,
-    score_systems,
-    translate_test_set,
-    write_scores,
-)
+from vaswani_transformer.runs.search_scores import reference_perplexity, score_systems
+from vaswani_transformer.runs.test_set_translations import Translations, search_grid, translate_test_set
 
 
 @dataclass
@@ -124,8 +119,10 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     for name, saved in models.items():
         model = args.load(saved)
         perplexities[name] = reference_perplexity(model, saved.tokenizer, test_set)
-        search = (args.num_beams, args.length_penalty, args.tokens_per_batch, args.confidence)
-        systems[name] = translate_test_set(model, saved.tokenizer, test_set, *search)
+        systems[name] = [
+            translate_test_set(model, saved.tokenizer, test_set, search, args.tokens_per_batch, args.confidence)
+            for search in search_grid(model.generation_config, args.num_beams, args.length_penalty)
+        ]
     if is_main:
         in_order = {name: systems[name] for name in args.systems}
         record, translations = score_systems(in_order, perplexities, test_set, describe_run())
@@ -133,16 +130,6 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
         show(record)
         if args.confidence:
             keep_curve(models[args.model], record)
-
-
-def claim(directory: Path, overwrite: bool, exit_stack: ExitStack) -> None:
-    """Lock a directory; one with an earlier evaluation or a model needs `--overwrite`."""
-    exit_stack.enter_context(locked(directory, "output_dir"))
-    for name in ("results.json", "config.json"):
-        if (directory / name).exists() and not overwrite:
-            raise FileExistsError(
-                f"output_dir: {directory} has a {name}; choose another, or replace files with --overwrite"
-            )
 
 
 def open_test_set(args: EvaluationArguments, configs: list[PreTrainedConfig]) -> TestSet:

@@ -62,13 +62,13 @@ def train_and_score(
     trainer = run.make_trainer(config, data, model)
 
     results = run.train(trainer, replace(data_args, datasets=hub_datasets(data_args)), data)
-    scores: dict[str, SplitScores] = {}
-    translations: dict[str, list[str]] = {}
+    scores, translations = {}, {}
     for name, (split, directory) in run.models_to_score(data.text, parent).items():
         languages = data_args.languages[::-1] if split.endswith("_reverse") else data_args.languages
         scores[name], translations[name] = score(directory, data, split, languages)
     if trainer.is_world_process_zero():
-        examples = score_copy_and_choose_examples(data, data_args.languages, scores, translations)
+        scores |= score_copy(data, data_args.languages)
+        examples = choose_examples(data, data_args.languages, translations["test"]) if "test" in translations else None
         named = origin and replace(origin, name=str(published(origin.name)))
         record = RunRecord(**{**vars(results), "parent": named, "examples": examples, **scores})
         plot_lengths(record, Path(args.output_dir, "bleu_by_source_length.png"))
@@ -88,12 +88,13 @@ def score(
     directory: str | Path, data: TrainingData, split: str, languages: tuple[str, str]
 ) -> tuple[SplitScores | None, list[str]]:
     """Load a saved model, translate a corpus, and score it. Collective; scores are None except on the main process."""
-    model = VaswaniForConditionalGeneration.from_pretrained(directory, trust_remote_code=False)
+    model = VaswaniForConditionalGeneration.from_pretrained(directory, dtype="float32", trust_remote_code=False)
     model.to(PartialState().device)
     corpus, tokenizer = data.text[split], data.tokenizer
     source, references = (list(sentences(corpus, [language])) for language in languages)
     started = time.perf_counter()
-    translations = translate_corpus(model, tokenizer, source, target_language=languages[1])
+    texts = translate_corpus(model, tokenizer, source, target_language=languages[1])
+    translations = [" ".join(text.splitlines()) for text in texts]  # one line each, as they are written
     seconds = time.perf_counter() - started
     reference_perplexity = perplexity(model, tokenizer, data.encoded[split])
     if not PartialState().is_main_process:
@@ -112,23 +113,18 @@ def score_texts(source: list[str], translations: list[str], references: list[str
     )
 
 
-def score_copy_and_choose_examples(
-    data: TrainingData,
-    languages: tuple[str, str],
-    scores: dict[str, SplitScores],
-    translations: dict[str, list[str]],
-) -> list[Example] | None:
-    """Score a copy of the source, a baseline; returns examples of the test set, if there is one."""
-    split = "test" if "test" in scores else "validation"
-    if split not in scores:
-        return None
+def score_copy(data: TrainingData, languages: tuple[str, str]) -> dict[str, SplitScores]:
+    """Score a copy of the source, a baseline, on the test set, or on the validation set if there is no test set."""
+    split = "test" if "test" in data.text else "validation"
+    if split not in data.text:
+        return {}
     sources, references = (list(sentences(data.text[split], [language])) for language in languages)
-    scores[f"{split}_copy"] = score_texts(sources, sources, references, languages[1])
-    return choose_examples(sources, translations[split], references) if split == "test" else None
+    return {f"{split}_copy": score_texts(sources, sources, references, languages[1])}
 
 
-def choose_examples(sources: list[str], translations: list[str], references: list[str]) -> list[Example]:
+def choose_examples(data: TrainingData, languages: tuple[str, str], translations: list[str]) -> list[Example]:
     """The worst and the best translation of the test set by chrF, and the quartiles between them."""
+    sources, references = (list(sentences(data.text["test"], [language])) for language in languages)
     examples = [
         Example(*texts, chrf=chrf_score([texts[1]], [[texts[2]]]).score)
         for texts in zip(sources, translations, references, strict=True)

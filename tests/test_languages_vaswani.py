@@ -9,7 +9,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.languages_vaswani import direction, split_tag, tagged, target_tag
 from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
-from vaswani_transformer.runs.search_scores import languages_to_score
+from vaswani_transformer.runs.languages import languages_to_score
 
 
 TWO_WAY = PreTrainedConfig(language_tags={"en": 8, "de_AT": 9}, source_language="en", target_language="de_AT")

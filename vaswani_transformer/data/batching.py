@@ -156,7 +156,12 @@ class TokenBudgetBatchSampler:
         self.padding_share = 1.0 - float(tokens) / float(sum(map(np.sum, self._padded_sizes(pairs, part_starts))))
 
     def __len__(self) -> int:
-        return (len(self.plan.starts) - 1) * self.num_parts
+        return self.batches * self.num_parts
+
+    @property
+    def batches(self) -> int:
+        """Number of global batches in an epoch."""
+        return len(self.plan.starts) - 1
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch that the next iteration yields."""

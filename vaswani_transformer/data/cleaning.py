@@ -1,6 +1,6 @@
 """Encoding of sentence pairs, and the cleaning rules, which count what they drop by reason."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,3 +131,9 @@ def clean_corpus(encoded: Dataset, rules: CleaningRules | None = None) -> tuple[
     if not kept.any():
         raise ValueError(f"cleaning left no sentence pair: {counts}; check that the files belong together")
     return encoded.select(np.flatnonzero(kept)), counts
+
+
+def describe_cleaning(counts: Mapping[str, int]) -> str:
+    """Number of sentence pairs kept, and dropped by reason."""
+    dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.items() if reason != "kept")
+    return f"{counts['kept']:,} sentence pairs (dropped: {dropped})"

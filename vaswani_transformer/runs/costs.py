@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ..training.precision import DTYPES
+from ..training.trainer import VaswaniTrainer
+
 
 MEASURED_SECONDS = 0.5  # of matrix products, for `sustained_rate`
 
@@ -27,6 +30,21 @@ class TrainingCost:
     rate: float
     utilisation: float
     dtype: str | None = None
+
+
+def measure_cost(trainer: VaswaniTrainer) -> TrainingCost:
+    """Measure the cost of a training. Collective: all processes measure at the same time, as they trained."""
+    dtype = DTYPES[trainer.args.precision]
+    rate = sustained_rate(trainer.args.device, dtype)
+    # Device-seconds, because the number of devices may change when a training resumes.
+    accounted = trainer.totals.device_seconds * rate
+    return TrainingCost(
+        by_the_papers_accounting=accounted,
+        counted=trainer.state.total_flos,
+        rate=rate,
+        utilisation=trainer.state.total_flos / accounted,
+        dtype=str(dtype).removeprefix("torch."),
+    )
 
 
 def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float32) -> float:

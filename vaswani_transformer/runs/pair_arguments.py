@@ -11,7 +11,7 @@ from ..launch.processes import main_process_first
 from ..model.languages_vaswani import target_tag
 from ..model.saved_model import SavedModel
 from ..options.arguments import option
-from .search_scores import languages_to_score
+from .languages import languages_to_score
 
 
 @dataclass(frozen=True)

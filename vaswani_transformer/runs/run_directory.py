@@ -129,22 +129,24 @@ def record_settings(directory: Path, settings: Mapping[str, Json], each_machine:
     Raises:
         ValueError: A setting differs from the record, on this or another machine, or a machine does not see the record.
     """
-    shared = on_main_process(lambda: {**settings})
-    what = f"output_dir: {directory} holds another training; it differs in"
-    advice = "repeat its options and corpora, on all machines, to continue it, or choose another directory"
+    first = on_main_process(lambda: {**settings})
 
     def extend() -> None:
-        record = load_record(directory)
-        require_same_manifest(record, shared, what, advice)
-        atomic_write(directory / RECORD_NAME, json.dumps({**record, **shared}, indent=2, ensure_ascii=False) + "\n")
-
-    def compare() -> None:
-        if not (record := load_record(directory)):
-            raise ValueError(
-                f"output_dir: there is no {directory} of rank 0; give one that all machines share, or "
-                f"--save_on_each_node"
-            )
-        require_same_manifest(record, settings, what, advice)
+        _require_same(directory, first)
+        record = load_record(directory) | first
+        atomic_write(directory / RECORD_NAME, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
     (on_each_machine if each_machine else on_main_process)(extend)
-    on_each_machine(compare)
+    on_each_machine(lambda: _require_same(directory, settings, is_there=True))
+
+
+def _require_same(directory: Path, settings: Mapping[str, Json], is_there: bool = False) -> None:
+    """Raise a ValueError if the record differs from settings, or is missing although it `is_there` for rank 0."""
+    record = load_record(directory)
+    if is_there and not record:
+        raise ValueError(
+            f"output_dir: there is no {directory} of rank 0; give one that all machines share, or --save_on_each_node"
+        )
+    what = f"output_dir: {directory} holds another training; it differs in"
+    advice = "repeat its options and corpora, on all machines, to continue it, or choose another directory"
+    require_same_manifest(record, settings, what, advice)

@@ -13,6 +13,7 @@ from datasets import concatenate_datasets
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, ProgressCallback, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
+from ..data.cleaning import describe_cleaning
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.training_data import TrainingData
 from ..io.files import Json
@@ -28,18 +29,17 @@ from ..options.arguments import decisive_values
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
-from ..training.precision import DTYPES, fastest_precision, relative_speeds
+from ..training.precision import fastest_precision, relative_speeds
 from ..training.progress import TrainingProgress
 from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate
 from ..training.trainer import VaswaniTrainer
-from .costs import TrainingCost, sustained_rate
+from .costs import measure_cost
 from .plots import plot_learning_curve
 from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments, RecipeTrainingArguments
 from .run_directory import load_record, open_run, record_settings, training_settings
-from .summary import show_plan, steps_per_epoch
 from .validation_bleu import ValidationBleu, choose_length_penalty
 
 
@@ -218,7 +218,9 @@ class TrainingRun:
     def _require_steps_left(self, trainer: VaswaniTrainer, checkpoint: Path) -> None:
         """Raise an AlreadyTrainedError if nothing is left to train and to score after the checkpoint."""
         args, state = self.args, TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
-        steps = args.max_steps if args.max_steps > 0 else math.ceil(args.num_train_epochs * steps_per_epoch(trainer))
+        steps = args.max_steps
+        if steps <= 0:
+            steps = math.ceil(args.num_train_epochs * trainer.batch_sampler.batches)
         is_time_over = args.max_minutes is not None and TimeLimit(args.max_minutes).is_over(state)
         if state.global_step < steps and not is_time_over:
             return
@@ -238,12 +240,12 @@ class TrainingRun:
             search.length_penalty = args.length_penalties[0]
         search.validate(strict=True)  # as saving does
         if trainer.is_world_process_zero():
-            show_plan(trainer, data)
+            _show_plan(trainer, data)
         trainer.train(resume_from_checkpoint=self.checkpoint)
         training = RunTraining(
             seconds=trainer.totals.seconds,
             processor_seconds=trainer.totals.processor_seconds,
-            cost=_measure_cost(trainer),
+            cost=measure_cost(trainer),
             steps=trainer.state.global_step,
             epochs=trainer.state.epoch,
             target_tokens=int(trainer.totals.target_tokens),
@@ -287,12 +289,25 @@ class TrainingRun:
     ) -> None:
         """Write files of lines, by name, the learning curve, the model card and the record, and log the scores."""
         for name, lines in texts.items():
-            one_each = (line.replace("\n", " ") + "\n" for line in lines)
-            (self.directory / name).write_text("".join(one_each), encoding="utf-8")
+            (self.directory / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         picture = plot_learning_curve(trainer.state.log_history, self.directory / "learning_curve.png")
         write_card(self.directory / "README.md", record, picture)
         record.save(self.directory / "all_results.json")  # last, since it marks the run as finished
         trainer.log(record.metrics)
+
+
+def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
+    """Print the sizes of corpora, model and epoch."""
+    args, sampler = trainer.args, trainer.batch_sampler
+    print(describe_cleaning(data.cleaning))
+    for name, corpus in data.mixed.items():
+        print(f"{name}: {describe_cleaning(corpus.cleaning)}; {corpus.drawn:,} drawn per epoch")
+    print(
+        f"{trainer.model.num_parameters():,} parameters\n"
+        f"{sampler.batches:,} steps an epoch, of at most {args.source_tokens:,} source and "
+        f"{args.target_tokens:,} target tokens, {sampler.padding_share:.1%} of them padding",
+        flush=True,
+    )
 
 
 def _fastest_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> str:
@@ -304,18 +319,3 @@ def _fastest_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> 
     measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())
     print(f"precision {fastest}; measured speed of a layer on each side: {measured}", flush=True)
     return fastest
-
-
-def _measure_cost(trainer: VaswaniTrainer) -> TrainingCost:
-    """Cost of a training (Table 2). Collective: all processes measure at the same time, as they trained."""
-    dtype = DTYPES[trainer.args.precision]
-    rate = sustained_rate(trainer.args.device, dtype)
-    # Device-seconds, because the number of devices may change when a training resumes.
-    accounted = trainer.totals.device_seconds * rate
-    return TrainingCost(
-        by_the_papers_accounting=accounted,
-        counted=trainer.state.total_flos,
-        rate=rate,
-        utilisation=trainer.state.total_flos / accounted,
-        dtype=str(dtype).removeprefix("torch."),
-    )

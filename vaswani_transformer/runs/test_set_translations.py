@@ -1,0 +1,59 @@
+"""Translations of a test set, by searches of a model or from a file."""
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..decoding.translation import translate_corpus
+from ..evaluation.test_sets import TestSet
+from ..model.scores_vaswani import TranslationScore
+
+
+@dataclass(frozen=True)
+class Translations:
+    """Translations of the test set by one search of a model, or from a file.
+
+    Attributes:
+        lines: The translations, without line ends.
+        num_beams, length_penalty, seconds: Options of the search, and its duration; None for a file.
+        scores: Log-probabilities, if they were asked for.
+    """
+
+    lines: list[str]
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    seconds: float | None = None
+    scores: list[TranslationScore] | None = None
+
+
+def search_grid(
+    default: GenerationConfig, num_beams: Sequence[int] | None, length_penalties: Sequence[float] | None
+) -> list[dict[str, Any]]:
+    """Options of the searches with every number of beams and every alpha (6.1); None for the model's default."""
+    beams = num_beams or [default.num_beams or 1]
+    alphas = length_penalties or [1.0 if default.length_penalty is None else default.length_penalty]
+    return [{"num_beams": number, "length_penalty": alpha} for number, alpha in itertools.product(beams, alphas)]
+
+
+def translate_test_set(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    test_set: TestSet,
+    search: dict[str, Any],
+    tokens_per_batch: int,
+    return_scores: bool = False,
+) -> Translations:
+    """Translate a test set by one search of `search_grid`; `return_scores` scores the translations, too. Collective."""
+    keywords = {**search, "target_language": test_set.languages[1], "return_scores": return_scores}
+    started = time.perf_counter()
+    texts = translate_corpus(model, tokenizer, test_set.sources, tokens_per_batch, **keywords)
+    seconds, scores = time.perf_counter() - started, None
+    if return_scores:
+        texts, scores = map(list, zip(*texts, strict=True))
+    # One line each, so that the written file has the same scores.
+    lines = [" ".join(text.splitlines()) for text in texts]
+    return Translations(lines, **search, seconds=seconds, scores=scores)
