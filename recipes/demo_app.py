@@ -13,7 +13,7 @@ from pathlib import Path
 from accelerate import PartialState
 
 from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
-from vaswani_transformer.io.console import exit_on_error
+from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.options.arguments import Interval, RecipeParser, option
 
 

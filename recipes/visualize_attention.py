@@ -12,7 +12,7 @@ Layers and heads are counted from 1. The target is the model's own translation, 
 from dataclasses import MISSING, dataclass
 from typing import Literal
 
-from vaswani_transformer.io.console import exit_on_error
+from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.model.languages_vaswani import tagged, target_tag
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option, refuse_unused, require_new_file

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object, parse_flag_from_env
 from torch.distributed import PrefixStore, Store, TCPStore
 from transformers import TrainingArguments
 
@@ -51,13 +51,14 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
     (torchrun, accelerate's or a sweep) is killed, Linux ends this process, too.
 
     Args:
-        use_cpu: Whether to train on the CPU.
+        use_cpu: Whether to train on the CPU, as also `ACCELERATE_USE_CPU` says.
         timeout: How long a collective operation may wait for the other processes.
         backend: `ddp_backend` of `TrainingArguments`.
     """
     if any(name in os.environ for name in _LAUNCHERS):
         end_with_parent(signal.SIGTERM)
     if torch.distributed.is_available() and not torch.distributed.is_initialized():
+        use_cpu = use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
         PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
 
 
@@ -162,11 +163,6 @@ def _store() -> Store:
 def may_synchronize(args: TrainingArguments, step: int) -> bool:
     """Whether ranks exchange numbers at a step: on several GPUs at every tenth, since the host waits for the device."""
     return args.world_size == 1 or args.device.type == "cpu" or step % 10 == 0
-
-
-def first_message(message: str | None) -> str | None:
-    """The message of the lowest rank that has one; None if no rank has. Collective."""
-    return next((each for each in gather_object([message]) if each is not None), None)
 
 
 @contextmanager
