@@ -8,7 +8,8 @@ from corpus_folder import Folder
 from datasets import Dataset, DatasetDict
 from pyarrow import parquet
 
-from vaswani_transformer.data.corpora import identify_corpus, load_parallel_corpus
+from vaswani_transformer.data.corpora import load_parallel_corpus
+from vaswani_transformer.data.sources import find_source
 
 
 PAIRS = [("one", "eins"), ('she said "no", twice', "sie sagte „nein“; zweimal"), ("two\u2028x ", " zwei"), ("", "drei")]
@@ -148,4 +149,4 @@ def saved(folder: Folder, name: str, word: str) -> tuple[Path, Path]:
 def test_a_saved_directory_is_identified_by_the_files_that_are_read(folder):
     directory, rows = saved(folder, "saved", "one")
     (directory / "cache-1.arrow").write_bytes(b"of datasets.map")
-    assert [each["file"] for each in identify_corpus([directory])] == [str(rows)]
+    assert [each["file"] for each in find_source(directory).identify("train")] == [str(rows)]

@@ -8,12 +8,15 @@ from transformers import PreTrainedConfig
 from ..model.languages_vaswani import language_tag
 from ..options.arguments import COUNT, Interval, check_values, option, refuse_unused
 from .cleaning import CleaningRules
-from .corpora import resolve_languages
+from .corpora import Corpus, resolve_languages
+from .sources import find_source
 
 
 # Corpora of which pairs are drawn anew for each epoch, and all corpora that are cleaned and trained on.
 MIXED = ("replay", "synthetic")
 TRAINED_ON = ("train", *MIXED)
+# What a corpus is called in a saved directory, a dataset of the Hub or the phrasebook, where not by its split.
+_PARTS = {"replay": "train", "synthetic": "train", "replay_test": "test"}
 _HELD_OUT = ("validation", "test", "replay_test")
 _RATIO = Interval(above=0, maximum=1000)
 
@@ -142,6 +145,22 @@ class PreparationArguments(CleaningRules, CorpusArguments):
             raise ValueError("train: give a corpus to train on, such as `train: [train.en, train.de]`")
         splits = (*TRAINED_ON, *_HELD_OUT)
         return {split: getattr(self, split) for split in splits if getattr(self, split)}
+
+    @property
+    def corpora(self) -> dict[str, Corpus]:
+        """The corpora by split, with the languages that `with_languages` has decided."""
+        columns = None if self.columns is None else tuple(self.columns)
+        return {
+            split: Corpus(
+                find_source(names),
+                self.languages,
+                _PARTS.get(split, split),
+                self.dataset_config,
+                columns,
+                self.streaming,
+            )
+            for split, names in self.sources.items()
+        }
 
     @property
     def ratios(self) -> dict[str, float]:

@@ -68,6 +68,17 @@ def end_with_parent(signal_number: int) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
 
 
+@cache
+def end_forks_with_this_process() -> None:
+    """Let Linux kill the processes that this one forks from now on when this one ends."""
+    os.register_at_fork(after_in_child=lambda: end_with_parent(signal.SIGKILL))
+
+
+def available_cores() -> int:
+    """Cores that this process may use, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
 def leave_process_group() -> None:
     """End the process group, if there is one, and join its threads; call it when the trainer is out of scope.
 
