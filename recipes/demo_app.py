@@ -14,7 +14,8 @@ from accelerate import PartialState
 
 from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
 from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.options.arguments import Interval, RecipeParser, option
+from vaswani_transformer.options.arguments import Interval, option
+from vaswani_transformer.options.parser import RecipeParser
 
 
 @dataclass

@@ -42,7 +42,8 @@ from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.model.languages_vaswani import language_tag, tagged, target_tag, with_tag
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused
+from vaswani_transformer.options.arguments import option, refuse_unused
+from vaswani_transformer.options.parser import RecipeParser
 
 
 @dataclass

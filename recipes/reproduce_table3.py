@@ -41,7 +41,8 @@ from vaswani_transformer.io.files import Json, atomic_write, locked
 from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.launch.signals import Interrupted
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
-from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, RecipeParser, option
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, option
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingArguments
 from vaswani_transformer.runs.run_directory import RECORD_NAME

@@ -18,6 +18,8 @@ from .text_files import read_lines
 
 
 Names = str | Path | Sequence[str | Path]
+Languages = tuple[str, str]
+Columns = Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -31,9 +33,7 @@ class Source(ABC):
     name: str
 
     @abstractmethod
-    def readers(
-        self, languages: tuple[str, str], split: str, columns: Sequence[str] | None = None
-    ) -> list[Iterator[Pair]]:
+    def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
         """The pairs of each file; nothing is read yet.
 
         Args:
@@ -54,9 +54,7 @@ class TextFiles(Source):
     source: Path
     target: Path
 
-    def readers(
-        self, languages: tuple[str, str], split: str, columns: Sequence[str] | None = None
-    ) -> list[Iterator[Pair]]:
+    def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
         return [self._pairs()]
 
     def _pairs(self) -> Iterator[Pair]:
@@ -82,9 +80,7 @@ class Tables(Source):
 
     files: tuple[Path, ...]
 
-    def readers(
-        self, languages: tuple[str, str], split: str, columns: Sequence[str] | None = None
-    ) -> list[Iterator[Pair]]:
+    def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
         return [read_table(path, columns or languages, split) for path in self.files]
 
     def identify(self, split: str, config: str | None = None) -> list[Json]:
@@ -99,9 +95,7 @@ class Tables(Source):
 class Phrasebook(Source):
     """The embedded corpus, in both directions."""
 
-    def readers(
-        self, languages: tuple[str, str], split: str, columns: Sequence[str] | None = None
-    ) -> list[Iterator[Pair]]:
+    def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
         if all(map(is_same_language, languages, ("en", "de"))):
             return [iter(phrasebook(split))]
         if all(map(is_same_language, languages, ("de", "en"))):
@@ -119,9 +113,7 @@ class HubDataset(Source):
         """Download it, or open it for streaming."""
         return replace(self, rows=load_dataset(self.name, config, split=split, streaming=streaming))
 
-    def readers(
-        self, languages: tuple[str, str], split: str, columns: Sequence[str] | None = None
-    ) -> list[Iterator[Pair]]:
+    def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
         return [] if self.rows is None else [dataset_pairs(self.rows, self.name, columns or languages)]
 
 

@@ -27,7 +27,7 @@ _FAULTS = (ValueError, OSError, ImportError, OverflowError, UnpicklingError, Saf
 def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
     """End the program with one line for an error that is not a bug, also for the loss of another process.
 
-    Of several processes with the same error, one prints the line. With `TRANSFORMERS_VERBOSITY=debug` the traceback is
+    If several processes have the same error, one prints the line. With `TRANSFORMERS_VERBOSITY=debug` the traceback is
     logged, too.
 
     Args:
