@@ -126,9 +126,9 @@ def find_source(names: Names) -> Source:
     Raises:
         ValueError: The files are neither tables nor two text files.
     """
-    names = [str(names)] if isinstance(names, str | Path) else [str(name) for name in names]
-    name = " and ".join(names)
-    files = [path for each in names for path in _matches(each)]
+    words = [str(each) for each in ([names] if isinstance(names, str | Path) else names)]
+    name = " and ".join(words)
+    files = [path for word in words for path in _matches(word)]
     are_tables = [table_kind(file) is not None for file in files]
     if files and all(are_tables):
         return Tables(name, tuple(files))
