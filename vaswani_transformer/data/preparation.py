@@ -21,7 +21,7 @@ from ..launch.processes import available_cores, end_forks_with_this_process
 from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
-from .cleaning import clean_corpus, encode_both_directions, encode_corpus, require_tags
+from .cleaning import clean_corpus, encode_both_directions, encode_corpus
 from .corpora import sentences, spread
 from .preparation_arguments import TRAINED_ON, PreparationArguments
 from .prepared_directory import TOKENIZER, load_prepared, read_notes
@@ -95,7 +95,7 @@ def _prepare(directory: Path, args: PreparationArguments, inputs: Mapping[str, J
     texts = {split: corpora[split].load(cache) for split in splits}
     if TOKENIZER in missing:
         tokenizer = tokenizer or _learn_tokenizer(corpora["train"].load(cache), args)
-        require_tags(tokenizer, args.tags, args.tokenizer)
+        _require_tags(tokenizer, args)
         with _writing(directory / TOKENIZER, _origin(TOKENIZER, args, inputs)) as staged:
             tokenizer.save_pretrained(staged)
     tokenizer = load_tokenizer(directory / TOKENIZER, option="prepared")
@@ -126,6 +126,17 @@ def _learn_tokenizer(corpus: Dataset, args: PreparationArguments) -> VaswaniToke
         special_tokens=args.tags,
         min_frequency=args.min_frequency,
     )
+
+
+def _require_tags(tokenizer: PreTrainedTokenizerBase, args: PreparationArguments) -> None:
+    """Raise a ValueError if a tag of a language is no special token of the tokenizer."""
+    for tag in args.tags:
+        ids = tokenizer(tag, add_special_tokens=False).input_ids
+        if len(ids) != 1 or tokenizer.decode(ids, skip_special_tokens=True):
+            raise ValueError(
+                f"tokenizer: {args.tokenizer} has no special token {tag}, which both_directions needs; add it with "
+                f"add_tokens([{tag!r}], special_tokens=True), or leave out the tokenizer, so that one is trained"
+            )
 
 
 def _encode(
