@@ -16,7 +16,8 @@ from datasets import Dataset, concatenate_datasets, interleave_datasets
 from transformers import PreTrainedTokenizerBase
 
 from ..io.files import Json, atomic_directory, file_errors_as_os_error, locked
-from ..io.manifests import Manifest, identify_tokenizer, manifest_digest, require_same_manifest
+from ..io.manifests import Manifest
+from ..io.origins import identify_tokenizer, origin_digest, require_same_origin
 from ..launch.processes import available_cores, end_forks_with_this_process
 from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import VaswaniTokenizer
@@ -58,7 +59,7 @@ def load_corpora(
     inputs = inputs or identify_inputs(args)
     if directory is None:
         versions = {name: version(name) for name in _VERSIONS}
-        digest = manifest_digest({**decisive_values(args, "data"), **inputs, **versions})
+        digest = origin_digest({**decisive_values(args, "data"), **inputs, **versions})
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", digest[:32])
     directory = Path(directory)
     if _missing_parts(directory, args, inputs):
@@ -77,7 +78,7 @@ def _missing_parts(directory: Path, args: PreparationArguments, inputs: Mapping[
         what = f"prepared: {directory} was prepared with other inputs or settings; it differs in"
         deleted = directory if part in (TOKENIZER, "train") else directory / part
         advice = f"name another directory, or delete {deleted} to prepare that anew"
-        require_same_manifest(read_notes(directory, part), _origin(part, args, inputs), what, advice)
+        require_same_origin(read_notes(directory, part), _origin(part, args, inputs), what, advice)
     return missing
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from datasets import Dataset, IterableDataset, load_dataset
 
 from ..io.files import Json
-from ..io.manifests import identify
+from ..io.origins import identify
 from ..model.languages_vaswani import is_same_language
 from .phrasebook import phrasebook
 from .tables import Pair, dataset_pairs, load_saved, read_table, table_kind

@@ -10,8 +10,9 @@ from transformers import PreTrainedConfig
 from ..convert.engines import engine_digest
 from ..data.tables import read_table, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
+from ..io.digests import matching_files_digest
 from ..io.files import Json, require_new_file
-from ..io.manifests import MODEL_FILES, matching_files_digest
+from ..io.manifests import MODEL_FILES
 from ..model.ensemble import require_same_tokens
 from ..model.languages_vaswani import direction, target_tag
 from ..model.saved_model import SavedModel

@@ -14,7 +14,7 @@ import torch
 
 from ..io.console import printable
 from ..io.files import Json, read_json
-from ..io.manifests import require_same_manifest
+from ..io.origins import require_same_origin
 from ..launch.processes import LAUNCHER
 from ..model.configuration_vaswani import VaswaniConfig
 from ..runs.records import RunRecord
@@ -84,7 +84,7 @@ def require_same_sweep(directory: Path, manifest: Mapping[str, Json]) -> None:
         return
     before = read_json(directory / "sweep.json")
     defaults: dict[str, Json] = dict.fromkeys({**before, **manifest}, "the default")
-    require_same_manifest(
+    require_same_origin(
         {**defaults, **before},
         {**defaults, **manifest},
         f"output_dir: {directory} holds a sweep that differs in",

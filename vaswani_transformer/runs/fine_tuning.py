@@ -9,7 +9,7 @@ import numpy as np
 
 from ..data.preparation_arguments import PreparationArguments
 from ..data.training_data import TrainingData
-from ..io.manifests import matching_files_digest
+from ..io.digests import matching_files_digest
 from ..model.saved_model import SavedModel, open_model
 from ..model.tokenization_vaswani import encodes_targets
 from ..options.arguments import COUNT, POSITIVE, option, refuse_unused

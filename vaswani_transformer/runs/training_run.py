@@ -15,8 +15,8 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.training_data import TrainingData
+from ..io.digests import content_digest
 from ..io.files import Json
-from ..io.manifests import content_digest
 from ..io.typed_json import from_json
 from ..launch.faults import exit_on_error
 from ..launch.memory import keep_freed_memory
