@@ -54,8 +54,7 @@ def load_parallel_corpus(
         OSError: A file is missing.
     """
     languages = source_language, target_language
-    names = None if columns is None else tuple(columns)
-    return Corpus(find_source(source), languages, split, config_name, names, streaming).load(cache_dir)
+    return Corpus(find_source(source), languages, split, config_name, columns, streaming).load(cache_dir)
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ class Corpus:
     languages: tuple[str, str]
     split: str = "train"
     config: str | None = None
-    columns: tuple[str, ...] | None = None
+    columns: Sequence[str] | None = None
     streaming: bool = False
 
     def identify(self) -> list[Json]:

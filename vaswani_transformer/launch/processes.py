@@ -3,6 +3,11 @@
 A rank that has died, is stopped or cut off ends the others: torchrun and accelerate's launcher kill them, gloo sees the
 closed connection, and a collective operation has a timeout. What one rank may do for hours, the others therefore await
 outside of collective operations, in the group's store.
+
+    on_main_process      one rank works, all get its result or error
+    on_each_machine      one rank of each machine works, all on it get its result, and all the first error
+    main_process_first   every rank works, the main process before the others
+    all_ranks_or_none    every rank works with files, all get the first error
 """
 
 import ctypes
