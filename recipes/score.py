@@ -6,9 +6,9 @@ A model, on files or on a test set by sacreBLEU's name; or existing translations
     python recipes/score.py --model runs/demo --test_set wmt14/full
     python recipes/score.py --hypotheses runs/news.de --source news.en --reference news.de
 
-On a development set of at least 200 sentences, how log-probabilities tell good translations from bad. The pipeline and
-translate.py with `return_scores` then give the best translation of the model's own search a confidence, the chrF to
-expect of it, where that was measured:
+`--confidence` measures on a development set of at least 200 sentences how quality follows from log-probabilities, and
+keeps it with the model. The pipeline and translate.py with `return_scores` then give each best translation a
+confidence, the chrF to expect:
 
     python recipes/score.py --model runs/demo --source valid.en --reference valid.de --confidence
 
@@ -31,7 +31,7 @@ from transformers import PreTrainedConfig
 
 from vaswani_transformer.data.corpora import language_in_name, resolve_languages
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS, DecodingArguments
-from vaswani_transformer.evaluation.confidence import ConfidenceReport
+from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.scores import PairedComparison
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
@@ -41,7 +41,7 @@ from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.languages_vaswani import direction, target_tag
 from vaswani_transformer.model.saved_model import SavedModel
-from vaswani_transformer.options.arguments import RecipeParser, option
+from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord, SearchScores
 from vaswani_transformer.runs.search_scores import (
@@ -85,9 +85,9 @@ class EvaluationArguments(DecodingArguments):
             raise ValueError("test_set, reference: give the name of a test set, or files: --source and --reference")
         if self.models and self.test_set is None and self.source is None:
             raise ValueError("source: give the sentences to translate")
-        searches = [*(self.num_beams or []), *(self.length_penalty or [])]
-        if self.confidence and (self.model is None or self.compare is not None or searches):
-            raise ValueError("confidence: give one model, whose directory will keep it, and no options of its search")
+        if self.confidence:
+            advice = "a model keeps the confidence of its own search; leave out this option or --confidence"
+            refuse_unused(self, dict.fromkeys(("hypotheses", "compare", "num_beams", "length_penalty"), advice))
         if self.compare is not None and Path(self.compare) == Path(self.systems[0]):
             raise ValueError("compare: is the first system itself; name another")
         if self.compare is not None and max(len(self.num_beams or []), len(self.length_penalty or [])) > 1:
@@ -116,6 +116,8 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     test_set = open_test_set(args, [saved.config for saved in models.values()])
     if args.confidence:
         models[args.model].require_updatable("a confidence_curve")
+        if (sentences := sum(1 for line in test_set.sources if line.strip())) < LEAST_SENTENCES:
+            raise ValueError(f"confidence: needs {LEAST_SENTENCES} sentences at least, not {sentences}")
     systems = {name: [Translations(test_set.read_hypotheses(name))] for name in args.systems if name not in models}
     if is_main:
         directory.mkdir(parents=True, exist_ok=True)
@@ -161,7 +163,7 @@ def open_test_set(args: EvaluationArguments, configs: list[PreTrainedConfig]) ->
 def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
     """Store the curve of the confidence in the model's configuration; one for each direction, if it has several."""
     if record.confidence is None:
-        raise ValueError("confidence: all translations are alike, which shows nothing; the scores are saved")
+        raise ValueError("confidence: too few translations differ, which shows nothing; the scores are saved")
     kept: object = record.confidence.curve
     if saved.config.language_tags:
         tag = target_tag(saved.config, None, record.test_set.target_language)

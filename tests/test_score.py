@@ -203,7 +203,11 @@ def test_a_test_set_of_sacrebleu_is_scored_by_its_name(run, lively_model, tmp_pa
     ("options", "message"),
     [
         ("", "model, hypotheses: give exactly one"),
-        ("--model m --compare ref.de --confidence --test_set wmt14", "confidence: give one model"),
+        ("--model m --compare ref.de --confidence --test_set wmt14", "compare: has no effect here; a model keeps"),
+        (
+            "--model {model} --confidence --source short.en --reference short.de",
+            "confidence: needs 200 sentences at least, not 8",
+        ),
         ("--hypotheses better.de --reference out.txt", "target_language: no suffix of a text file, such as train.en"),
         ("--model m --compare m/ --source src.en --reference ref.de", "compare: is the first system itself"),
         ("--hypotheses better.de --reference ref.de --output_dir {model}", "has a config.json; choose another"),

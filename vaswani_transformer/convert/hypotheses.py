@@ -24,7 +24,7 @@ def batches_of_one_length(sources: Sequence[Sequence[int]], tokens_per_batch: in
 
 
 def best_hypotheses(
-    model: PreTrainedModel, sources: Sequence[Sequence[int]], description: str, **options: object
+    model: PreTrainedModel, sources: Sequence[Sequence[int]], description: str = "Translating", **options: object
 ) -> list[list[int]]:
     """The best hypothesis of each source by `model.generate`, as token ids with EOS.
 

@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -52,7 +52,7 @@ class GoldTrees:
     def sample(self, size: int) -> "GoldTrees":
         """`size` sentences, evenly spaced; all, if there are fewer."""
         places = spread(len(self.trees), size)
-        return GoldTrees([self.sentences[place] for place in places], [self.trees[place] for place in places])
+        return replace(self, sentences=[self.sentences[n] for n in places], trees=[self.trees[n] for n in places])
 
 
 def score_split(directory: Path, data: TrainingData, split: str, gold: GoldTrees) -> tuple[ParsingSplit, list[Parse]]:

@@ -125,10 +125,6 @@ class SearchTrace:
     reason: StopReason
     hypotheses: tuple[TracedHypothesis, ...]
 
-    def candidate(self, place: Place) -> Candidate:
-        """The candidate at a step and index."""
-        return self.steps[place[0] - 1].candidates[place[1]]
-
 
 def trace_search(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, **options: Any
