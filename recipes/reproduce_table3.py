@@ -101,7 +101,7 @@ def main() -> None:
         with locked(directory / "sweep.json"):
             manifest = {"width": args.width, "depth": args.depth, "precision": args.precision, **options}
             require_same_sweep(directory, manifest)
-            load_corpora(data_args, data_args.prepared)
+            load_corpora(data_args.with_languages(), data_args.prepared)
             # Written after preparing the corpora, so that wrong data options are not recorded.
             atomic_write(directory / "training.yaml", yaml.safe_dump(changed, allow_unicode=True))
             atomic_write(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")

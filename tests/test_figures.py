@@ -107,5 +107,5 @@ def test_positions_are_the_papers_formula():
 
 
 def test_words_that_are_not_in_the_sentence_cannot_be_drawn(weights):
-    with pytest.raises(ValueError, match="words: 'cat' is none of those that attend"):
+    with pytest.raises(ValueError, match="words: 'cat' is not a word that attends"):
         draw_attention(weights, words=["cat"])
