@@ -126,8 +126,15 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     for name, saved in models.items():
         model = args.load(saved)
         perplexities[name] = reference_perplexity(model, saved.tokenizer, test_set)
-        search = (args.num_beams, args.length_penalty, args.tokens_per_batch, args.confidence)
-        systems[name] = translate_test_set(model, saved.tokenizer, test_set, *search)
+        systems[name] = translate_test_set(
+            model,
+            saved.tokenizer,
+            test_set,
+            args.num_beams,
+            args.length_penalty,
+            args.tokens_per_batch,
+            args.confidence,
+        )
     if is_main:
         in_order = {name: systems[name] for name in args.systems}
         record, translations = score_systems(in_order, perplexities, test_set, describe_run())
@@ -175,58 +182,60 @@ def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
 
 
 def show(record: ScoreRecord) -> None:
-    console = PlainConsole()
+    console, first = PlainConsole(), record.systems[0]
+    console.print(score_table(record))
+    for name, score in (("sacrebleu", first.sacrebleu), ("paper_bleu", first.paper_bleu), ("chrf", first.chrf)):
+        console.print(f"{name}: {score.signature}", soft_wrap=True)
+    if record.sweep:
+        console.print(sweep_table(record.sweep, first))
+    if record.paired_bootstrap:
+        console.print(comparison_table(record.paired_bootstrap))
+    if report := record.confidence:
+        console.print(confidence_table(report))
+        remaining = ", ".join(f"{float(share):.0%} {chrf:.1f}" for share, chrf in report.remaining.items())
+        console.print(
+            f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
+        )
+        console.print(f"chrF without the least confident: {remaining}")
+        console.print(f"measured from {report.curve[0][0]:.2f} to {report.curve[-1][0]:.2f} of log-probability a token")
+
+
+def score_table(record: ScoreRecord) -> Table:
     table = Table("system", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title="Scores")
     for system in record.systems:
         perplexity = "" if system.perplexity is None else f"{system.perplexity.perplexity:.3f}"
         table.add_row(system.name, *shown_scores(system), perplexity)
-    console.print(table)
-    first = record.systems[0]
-    for name, score in (("sacrebleu", first.sacrebleu), ("paper_bleu", first.paper_bleu), ("chrf", first.chrf)):
-        console.print(f"{name}: {score.signature}", soft_wrap=True)
-    if record.sweep:
-        show_sweep(console, record)
-    if record.paired_bootstrap:
-        show_comparison(console, record.paired_bootstrap)
-    if record.confidence:
-        show_confidence(console, record.confidence)
+    return table
 
 
 def shown_scores(scores: SearchScores) -> list[str]:
     return [f"{each.score:.2f}" for each in (scores.sacrebleu, scores.paper_bleu, scores.chrf)]
 
 
-def show_sweep(console: PlainConsole, record: ScoreRecord) -> None:
+def sweep_table(searches: list[SearchScores], best: SearchScores) -> Table:
     table = Table("beams", "alpha", "sacreBLEU", "BLEU as in the paper", "chrF2", "length", "seconds", title="Search")
-    best = record.systems[0]
-    for row in record.sweep:
+    for row in searches:
         is_best = (row.num_beams, row.length_penalty) == (best.num_beams, best.length_penalty)
         numbers = (f"{row.paper_bleu.relative_length:.3f}", f"{row.seconds:.1f}")
         cells = (str(row.num_beams), f"{row.length_penalty:g}", *shown_scores(row), *numbers)
         table.add_row(*cells, style="bold" if is_best else None)
-    console.print(table)
+    return table
 
 
-def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:
-    table = Table("confidence", "chrF", "sentences", title="Confidence, by tenths of the translations")
-    for each in report.bins:
-        table.add_row(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences))
-    console.print(table)
-    remaining = ", ".join(f"{float(share):.0%} {chrf:.1f}" for share, chrf in report.remaining.items())
-    console.print(
-        f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
-    )
-    console.print(f"chrF without the least confident: {remaining}")
-    console.print(f"measured from {report.curve[0][0]:.2f} to {report.curve[-1][0]:.2f} of log-probability a token")
-
-
-def show_comparison(console: PlainConsole, comparison: dict[str, PairedComparison]) -> None:
+def comparison_table(comparison: dict[str, PairedComparison]) -> Table:
     table = Table("", "first system", "second system", "two-sided p", "sacreBLEU's p", title="Paired bootstrap")
     for name, metric in comparison.items():
         sides = (metric.baseline, metric.system)
         scores = [f"{side.score:.2f} ({side.mean:.2f} ± {side.confidence:.2f})" for side in sides]
         table.add_row(name, *scores, f"{metric.two_sided_p_value:.4f}", f"{metric.p_value:.4f}")
-    console.print(table)
+    return table
+
+
+def confidence_table(report: ConfidenceReport) -> Table:
+    table = Table("confidence", "chrF", "sentences", title="Confidence, by tenths of the translations")
+    for each in report.bins:
+        table.add_row(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences))
+    return table
 
 
 if __name__ == "__main__":

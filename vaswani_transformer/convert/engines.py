@@ -10,7 +10,6 @@ from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreT
 
 from ..io.manifests import matching_files_digest
 from ..model.languages_vaswani import require_tagged
-from .marian import MarianTranslator
 from .output import is_export
 
 
@@ -94,6 +93,8 @@ def open_engine(directory: Path, device: torch.device) -> Engine:
 
         return OnnxTranslator(directory)
     if is_export(directory):
+        from .marian import MarianTranslator
+
         return MarianTranslator(directory)
     raise ValueError(f"engine: {directory} is no export; make one with recipes/export.py")
 
