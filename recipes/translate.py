@@ -56,7 +56,7 @@ from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
 from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
 
 
-# `--precision auto` translates so many lines in each precision, if the file has at least so many.
+# Lines that `--precision auto` translates in each precision, and lines of a file for which that is worth it.
 MEASURED_LINES, WORTH_MEASURING = 64, 2000
 
 

@@ -51,7 +51,7 @@ class ExportedModel:
     ) -> None:
         self.engine, self.config = open_engine(Path(directory), device), config
         self.generation_config = GenerationConfig.from_pretrained(directory)
-        self.device, self.dtype = torch.device("cpu"), torch.float32  # of the tensors that `generate` takes and returns
+        self.device, self.dtype = torch.device("cpu"), torch.float32  # as the tensors of `generate`
         exported = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         if exported.get_vocab() != tokenizer.get_vocab():
             raise ValueError(f"engine: {directory} was not made of this model, which has another vocabulary")

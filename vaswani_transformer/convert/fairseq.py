@@ -183,7 +183,7 @@ def fairseq_tokenizer(directory: str | Path, config: VaswaniConfig, model_max_le
     """
     directory, languages = Path(directory), [config.source_language, config.target_language]
     paths = [directory / f"dict.{language}.txt" for language in languages]
-    codes = directory / ("code" if (directory / "code").is_file() else "bpecodes")  # of fairseq's models and scripts
+    codes = directory / ("code" if (directory / "code").is_file() else "bpecodes")  # models, scripts
     vocabularies = [read_dictionary(path) for path in paths]
     sizes = (config.vocab_size, config.output_vocab_size)
     for path, vocabulary, size in zip(paths, vocabularies, sizes, strict=True):

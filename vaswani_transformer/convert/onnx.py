@@ -163,7 +163,7 @@ def _export_graphs(model: VaswaniForConditionalGeneration, directory: Path, posi
     cache = [torch.zeros(batch, config.num_heads, length, config.d_k) for length, _ in lengths]
     cache_axes = [{0: "batch_size", 2: f"past_{axis}"} for _, axis in lengths]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it remarks on torchvision
-    with warnings.catch_warnings(action="ignore"):  # of axes that share a name
+    with warnings.catch_warnings(action="ignore"):  # axes share names
         _export(
             Encoder(model),
             directory / ENCODER,
@@ -265,7 +265,7 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
             },
         )
         tensors = [torch.from_numpy(array) for array in present]
-        pairs = list(zip(tensors[::2], tensors[1::2], strict=True))  # of self-attention and the other in turn
+        pairs = list(zip(tensors[::2], tensors[1::2], strict=True))  # self-attention and the other in turn
         cache = EncoderDecoderCache(DynamicCache(pairs[::2]), DynamicCache(pairs[1::2]))
         return Seq2SeqLMOutput(logits=torch.from_numpy(logits), **{CACHE: cache})
 

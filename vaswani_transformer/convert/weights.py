@@ -62,7 +62,7 @@ def model_from_weights(weights: Weights, **fields: Any) -> VaswaniForConditional
         if "model.shared.weight" in model.state_dict():
             state["model.shared.weight"] = weights["encoder.embed_tokens.weight"]
         model.load_state_dict(state)
-    except (KeyError, RuntimeError) as error:  # of a weight that is missing; of names and shapes
+    except (KeyError, RuntimeError) as error:  # a weight is missing; names or shapes differ
         reason = " ".join(str(error).split())
         raise ValueError(f"weights: only the paper's encoder-decoder can be expressed ({reason})") from error
     return model.eval()

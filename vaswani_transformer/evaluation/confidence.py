@@ -13,7 +13,7 @@ from .scores import chrf_score
 _SENTENCES_A_POINT, _POINTS = 20, 20
 LEAST_SENTENCES = 2 * 5 * _SENTENCES_A_POINT  # five points for each half
 
-_BINS = 10  # of the calibration
+_BINS = 10  # tenths of the translations
 _LEFT_OUT = (0.1, 0.2)  # shares of the translations, the least confident ones
 
 

@@ -13,7 +13,7 @@ from ..model.languages_vaswani import is_same_language, writes_spaces
 from .multi_bleu import MultiBleu
 
 
-# Words of the sources of a group of sentences: so many lengths, and all longer ones.
+# Sentences of 1 to 10 words form a group, and so on; those with more than 60 form one.
 _WIDTH, _LONGEST = 10, 60
 
 

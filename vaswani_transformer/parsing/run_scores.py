@@ -30,7 +30,7 @@ class GoldTrees:
 
     @classmethod
     def load(cls, file: str | Path, language: str, train: Iterable[str | Path] = ()) -> "GoldTrees":
-        """The trees of a file that `prepare_treebank` wrote, with their tags, by which EVALB deletes words.
+        """The trees of a file that `prepare_treebank` wrote, with the tags that EVALB needs to delete punctuation.
 
         Args:
             file: The file.

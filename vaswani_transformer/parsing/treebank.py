@@ -94,7 +94,8 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
                 _write(directory, options, origin)
     if (damage := find_damage(directory)) is not None:
         raise ValueError(f"prepared: {directory}: {damage}; delete it to prepare it anew")
-    what, advice = f"prepared: {directory} was prepared otherwise:", f"name another directory, or delete {directory}"
+    what = f"prepared: {directory} was prepared with other treebanks or options; it differs in"
+    advice = f"name another directory, or delete {directory}"
     require_same_manifest(Manifest.load(directory).notes, origin, what, advice)
     return {split: [str(_corpus(directory, split))] for split in _SPLITS if origin[split]}
 

@@ -32,7 +32,7 @@ _LINE = 0.24  # inches between two words
 _LENGTH = 2.6  # inches of the lines between words
 _GAP = 0.04  # between the lines and the words, as a share of that
 _CELL = 0.04  # width of a head's cell, the same
-_DPI = 150  # of a PNG
+_DPI = 150  # for a PNG
 _FAINTEST = 0.01  # lines of smaller weights could not be seen
 
 
