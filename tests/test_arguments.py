@@ -15,7 +15,6 @@ from vaswani_transformer.options.arguments import (
     SHARE,
     Interval,
     RecipeParser,
-    check_values,
     option,
 )
 
@@ -168,11 +167,3 @@ def test_an_interval_is_what_it_says(interval, inside, outside, text):
     assert str(interval) == text
     assert all(number in interval for number in inside)
     assert not any(number in interval for number in outside)
-
-
-def test_a_dataclass_checks_its_values():
-    check_values(Options(share=0.9, counts=[1, 2]))
-    with pytest.raises(ValueError, match=r"^share: must be at least 0 and below 1, is nan$"):
-        check_values(Options(share=math.nan))
-    with pytest.raises(ValueError, match=r"^counts: must be at least 1 and at most [\d,]+, is 0$"):
-        check_values(Options(counts=[1, 0]))

@@ -317,13 +317,6 @@ def test_the_beginning_of_every_file_is_read_before_any_to_its_end(files, folder
     assert not (output / "cache").exists()
 
 
-def test_nothing_left_is_refused_with_the_reasons(files, output):
-    with pytest.raises(ValueError, match=r"cleaning left no sentence pair: .*'too_long': 62"):
-        prepare(output, arguments(files, max_length=1))
-    with pytest.raises(ValueError, match="has no train"):
-        load_prepared(output)
-
-
 def test_both_directions_alternate_and_begin_with_the_tag_of_their_target(files, output):
     args = arguments(files, both_directions=True)
     prepare(output, args)
