@@ -55,7 +55,7 @@ CHANGES = {
     "translate.py": ({"input": "news.en"}, "{output}"),
     "export.py": ({}, "{output}/parity.json"),
     "score.py": ({}, "runs/scores/results.json"),
-    "filter.py": ({}, "{output}/kept.jsonl"),
+    "filter.py": ({"source_language": "en", "target_language": "de"}, "{output}/kept.jsonl"),
     "align.py": ({}, "{output}"),
     "explore.py": ({"alternatives": "1"}, "explorer.html"),
     "visualize_attention.py": ({"layer": "1"}, None),
