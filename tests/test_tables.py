@@ -104,6 +104,7 @@ def test_a_directory_of_save_to_disk_is_a_table(folder):
             "no column is called 'de' in {'en': 'one', 'fr': 'un'}; name two with the option columns, as 1 2 if",
         ),
         (b"one,eins\n", ["1", "3"], 1, "no column is called '3' in {'1': 'one', '2': 'eins'}"),
+        (b"en,de,de\none,eins,un\n", None, 1, "two columns are called 'de'; rename one"),
     ],
 )
 def test_malformed_csv_is_refused_with_its_row(folder, content, columns, row, complaint):

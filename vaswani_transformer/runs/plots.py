@@ -8,6 +8,7 @@ from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.scores import LengthGroup
 from .records import SearchScores
 
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
