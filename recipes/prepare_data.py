@@ -15,7 +15,8 @@ import time
 
 from vaswani_transformer.data.cleaning import describe_cleaning
 from vaswani_transformer.data.preparation import load_corpora
-from vaswani_transformer.io.console import exit_on_error, printable
+from vaswani_transformer.io.console import printable
+from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.runs.fine_tuning import open_parent, parse_training
 
 

@@ -7,6 +7,7 @@ applies the brevity penalty.
 nothing of the package, so that it is a Hub Space named `multi_bleu` by itself.
 """
 
+import importlib.metadata
 import itertools
 import re
 from collections import defaultdict
@@ -14,7 +15,6 @@ from collections.abc import Callable, Sequence
 
 import datasets
 import evaluate
-import sacremoses
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
 
@@ -39,20 +39,9 @@ def multi_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[S
     """Corpus BLEU of tokenized lines, from 0 to 100, as multi-bleu.perl computes it.
 
     Each line has one reference or several. Tokens are separated by single spaces, so that an empty line is one empty
-    token, as in the published values of tensorflow/nmt. The script splits at any white space, as `paper_bleu` does.
+    token, as in the published values of tensorflow/nmt. The script splits at any white space.
     """
     return corpus_bleu(hypotheses, references, split_at_spaces).score
-
-
-def paper_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], language: str) -> float:
-    """The BLEU of Table 2, 0 to 100, of plain text: `paper_tokenizer`, then counts as in multi-bleu.perl.
-
-    Args:
-        hypotheses: Translations, not tokenized.
-        references: One text, or several alternatives, for each of them.
-        language: Code of the target language, such as "de" or "pt_BR".
-    """
-    return corpus_bleu(hypotheses, references, paper_tokenizer(language)).score
 
 
 def split_at_spaces(line: str) -> list[str]:
@@ -61,7 +50,7 @@ def split_at_spaces(line: str) -> list[str]:
 
 
 def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
-    """A function that tokenizes text like the authors' script: Moses' tokenizer.perl, then `split_compounds`.
+    """A function that tokenizes text like the authors' script (Table 2): Moses' tokenizer, then `split_compounds`.
 
     Moses escapes `&`, quotes and brackets. The authors published a script for German only. In all other languages,
     Moses' tokenizer runs alone. (fairseq's French BLEU is higher, because its corpus was tokenized with every hyphen
@@ -73,6 +62,8 @@ def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
     if not re.fullmatch(r"[a-z]{2,3}([-_]\w+)*", language):
         raise ValueError(f'language: must be a code such as "de", is {language!r}')
     language = re.split("[-_]", language)[0]
+    import sacremoses  # takes a second, which trainings and translations do not need
+
     moses = sacremoses.MosesTokenizer(lang=language)
 
     def tokenize(text: str) -> list[str]:
@@ -120,7 +111,7 @@ def corpus_bleu(
 
 
 class MultiBleu(evaluate.Metric):
-    """`multi_bleu` or, given a language, `paper_bleu`, with precisions, lengths and a signature."""
+    """`multi_bleu` or, given a language, the BLEU of Table 2, with precisions, lengths and a signature."""
 
     def _info(self) -> evaluate.MetricInfo:
         text = datasets.Value("string")
@@ -137,7 +128,7 @@ class MultiBleu(evaluate.Metric):
         tokens = "tok:spaces"
         if language is not None:
             compounds = "split" if language == "de" else "whole"
-            tokens = f"tok:moses-{language}|compounds:{compounds}|sacremoses:{sacremoses.__version__}"
+            tokens = f"tok:moses-{language}|compounds:{compounds}|sacremoses:{importlib.metadata.version('sacremoses')}"
         return {
             "score": bleu.score,
             "precisions": bleu.precisions,

@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
 from ..io.files import Json, atomic_write, locked, read_json
-from ..io.manifests import require_same_manifest
+from ..io.origins import require_same_origin
 from ..launch.processes import on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import decisive_names, decisive_values
@@ -149,4 +149,4 @@ def _require_same(directory: Path, settings: Mapping[str, Json], is_there: bool 
         )
     what = f"output_dir: {directory} holds another training; it differs in"
     advice = "repeat its options and corpora, on all machines, to continue it, or choose another directory"
-    require_same_manifest(record, settings, what, advice)
+    require_same_origin(record, settings, what, advice)
