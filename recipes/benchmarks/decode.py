@@ -19,7 +19,7 @@ systems in turn. On a GPU the peers run in half precision.
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
@@ -185,7 +185,7 @@ def in_batches(search: Search, sources: Tokens, size: int, is_sorted: bool) -> T
 
 
 def measure_in_turn(
-    searches: list[Search], sources: Tokens, rounds: int, description: str
+    searches: Sequence[Search], sources: Tokens, rounds: int, description: str
 ) -> tuple[list[float], list[Tokens]]:
     """Least seconds of each search for all sentences, and its translations.
 

@@ -53,7 +53,7 @@ class TrainingTotals(TrainerCallback, ExportableState):
         return (saved or cls().state())["attributes"]
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        vars(self).update(self.in_checkpoint(state))
+        self.__dict__.update(self.in_checkpoint(state))
         self._processes = args.world_size
         self._since, self._processor_since = time.monotonic(), time.process_time()
         state.stateful_callbacks.setdefault(type(self).__name__, {})  # the checkpoint may lack it; saving needs the key
