@@ -39,8 +39,6 @@ _POSITIVE = (*_SIZES, *_LAYERS, "max_position_embeddings", "attention_neighborho
 _PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
-LABEL_MARK = " "  # begins the entries of a vocabulary that only targets are encoded into; no piece of text begins so
-
 # Whether this file runs as remote code. Without the package, this file, loaded first, must register the pipeline task.
 _IS_REMOTE_CODE = __name__.startswith("transformers_modules.")
 if _IS_REMOTE_CODE:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import torch
 
 from .beam_search_vaswani import SentenceProcessor
-from .configuration_vaswani import LABEL_MARK
 
 
 ROOT = "TOP"
 UNKNOWN_TAG = "XX"  # of words that a sequence has no tag for; also what Vinyals et al. (2015) write for every tag
 PARSE = "parse"  # the target language of parsers, and of the corpora that they are trained on
 CLOSING = "/"
+LABEL_MARK = " "  # begins the entries of labels in a byte-pair vocabulary, whose other entries have no space
 
 _TAG, _OPENING, _CLOSING, _END = range(1, 5)  # kinds of tokens; 0 is any other
 

@@ -9,10 +9,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 
-from .configuration_vaswani import LABEL_MARK, VaswaniConfig
+from .configuration_vaswani import VaswaniConfig
 from .generation_vaswani import SearchOptions
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
-from .parse_sequence_vaswani import LegalParse, Parse, ParseLabels, parse_of_sequence
+from .parse_sequence_vaswani import LABEL_MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
 from .pipeline_vaswani import (
     GeneratingPipeline,
     generate_in_batches,

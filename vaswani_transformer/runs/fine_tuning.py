@@ -11,7 +11,7 @@ from ..data.preparation_arguments import PreparationArguments
 from ..data.training_data import TrainingData
 from ..io.manifests import matching_files_digest
 from ..model.saved_model import SavedModel, open_model
-from ..model.tokenization_vaswani import encodes_targets
+from ..model.target_tokenizer import encodes_targets
 from ..options.arguments import COUNT, POSITIVE, RecipeParser, option, refuse_unused
 from ..training.schedule import noam_learning_rate
 from .records import ParentModel, RunRecord
