@@ -6,6 +6,6 @@ these files, `*_vaswani.py`; a parser has `parsing_vaswani.py` and `parse_sequen
 other, libraries that come with transformers, and, if they are installed, sentencex and nltk.
 
 Not copied are `tokenization_vaswani.py`, because a saved tokenizer loads as transformers' plain fast tokenizer,
-`ensemble.py`, `phrases.py`, `registration.py`, `saved_model.py` and `target_tokenizer.py`. `saved_model.py` is the only one that imports from another
-directory of the package.
+`ensemble.py`, `phrases.py`, `registration.py`, `saved_model.py` and `target_tokenizer.py`. `saved_model.py` is the only
+one that imports from another directory of the package.
 """

@@ -16,10 +16,10 @@ from ..io.files import Json, atomic_write, locked, read_json
 from ..io.manifests import require_same_manifest
 from ..launch.processes import on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
-from ..options.arguments import as_json, decisive_names, decisive_values
+from ..options.arguments import decisive_names, decisive_values
 from ..training.checkpoints import newest_complete_checkpoint
 from .records import ParentModel
-from .run_arguments import TRANSFORMERS_WEIGHTS, ModelArguments, RecipeTrainingArguments
+from .run_arguments import ModelArguments, RecipeTrainingArguments
 
 
 logger = logging.get_logger(__name__)
@@ -48,18 +48,13 @@ def training_settings(
         "model": None if parent is None else {"file": parent.name, "sha256": parent.sha256},
         **decisive_values(data, "data", "weights"),
         **{name: getattr(config, name) for name in decisive_names(ModelArguments, "weights")},
-        **weight_options(args),
+        **decisive_values(args, "weights"),
     }
     if args.cooldown:  # with another length, the rate would jump
         settings |= {name: getattr(args, name) for name in ("max_steps", "num_train_epochs", "max_minutes")}
     if args.precision == "auto":
         del settings["precision"]
     return settings
-
-
-def weight_options(args: RecipeTrainingArguments) -> dict[str, Json]:
-    """The options of the trainer on which the weights depend."""
-    return decisive_values(args, "weights") | {name: as_json(getattr(args, name)) for name in TRANSFORMERS_WEIGHTS}
 
 
 def load_record(directory: Path) -> dict[str, Json]:

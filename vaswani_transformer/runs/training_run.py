@@ -24,6 +24,7 @@ from ..launch.processes import leave_process_group, main_process_first, on_each_
 from ..launch.signals import SignalCheckpoint
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
+from ..options.arguments import decisive_values
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
@@ -37,7 +38,7 @@ from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments, RecipeTrainingArguments
-from .run_directory import load_record, open_run, record_settings, training_settings, weight_options
+from .run_directory import load_record, open_run, record_settings, training_settings
 from .summary import show_plan, steps_per_epoch
 from .validation_bleu import ValidationBleu, choose_length_penalty
 
@@ -262,7 +263,7 @@ class TrainingRun:
             model=describe_model(trainer.model),
             settings=from_json(
                 RunSettings,
-                {**weight_options(args), "average_last": args.average_last, "alpha": search.length_penalty},
+                {**decisive_values(args, "weights"), "average_last": args.average_last, "alpha": search.length_penalty},
             ),
             training=training,
         )
