@@ -1,4 +1,4 @@
-"""The model: sections 3, 4, 5.1, 6.1 and, of 6.3, the parser of the paper.
+"""The model: sections 3, 4, 5.1 and 6.1 of the paper, and the parser of 6.3.
 
 transformers copies files of this folder to the Hub with the weights, so that the model loads without this package. It
 follows imports of the form `from .name import ...` from the file of the model's class. A translation model has eight of

@@ -71,6 +71,10 @@ class VaswaniConfig(PreTrainedConfig):
         attention_neighborhood: r of section 4: self-attention sees only `r // 2` positions to each side. `None` means
             all positions, as in the paper's experiments.
         tie_word_embeddings: Whether the embeddings of source and target and the softmax share one matrix (3.4).
+
+    What is known of a trained model:
+
+    Args:
         source_language: Code of the source language, such as "en"; `None` if unknown. `pipeline("translation")` rejects
             any other.
         target_language: Code of the target language.
@@ -86,8 +90,7 @@ class VaswaniConfig(PreTrainedConfig):
             chooses them; `None` means all heads of the last layer.
         alignment_shift: Whether these attentions align the token that is the step's input, not the one it predicts.
 
-    The remaining fields are for models converted from other toolkits, see `vaswani_transformer.convert`; their defaults
-    are the paper's.
+    For models converted from other toolkits, see `vaswani_transformer.convert`; the defaults are the paper's:
 
     Args:
         activation: Activation of the inner feed-forward layer (3.3), by its name in transformers.

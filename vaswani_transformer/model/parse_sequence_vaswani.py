@@ -165,11 +165,11 @@ class LegalParse(SentenceProcessor):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores `[rows, vocabulary]`, minus infinity where a label is not legal after `input_ids` `[rows, length]`."""
         device, length, rows = scores.device, input_ids.shape[1], len(scores)
-        if self.kinds.device != device:
-            for name in ("depths", "kinds", "closings", "words", "limits"):
-                setattr(self, name, getattr(self, name).to(device))
+        self.depths, self.kinds, self.closings = (
+            table.to(device) for table in (self.depths, self.kinds, self.closings)
+        )
         words, limits = (
-            counts.repeat_interleave(rows // len(counts)) for counts in (self.words, self.limits)
+            counts.to(device).repeat_interleave(rows // len(counts)) for counts in (self.words, self.limits)
         )  # [rows]
         kinds = self.kinds[input_ids]  # [rows, length]; the start token is none of the kinds
         depths = self.depths[kinds].cumsum(-1)  # [rows, length]
