@@ -14,6 +14,7 @@ from pathlib import Path
 from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
 from vaswani_transformer.io.console import exit_on_error
 from vaswani_transformer.model.languages_vaswani import tagged, target_tag
+from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, require_new_file
 from vaswani_transformer.visualization.explorer import explore
 
@@ -38,7 +39,7 @@ class ExplorerArguments(ShownSearchArguments):
 def main() -> None:
     (args,) = RecipeParser((ExplorerArguments,)).parse()
     with exit_on_error("explore.py"):
-        saved = args.open()
+        saved = open_model(args.model, model_type="vaswani")
         source = tagged(saved.config, args.source, target_tag(saved.config, None, args.target_language))
         options = {"alternatives": args.alternatives, "max_tokens": args.max_tokens, **args.generate_kwargs}
         explore(saved.load(), saved.tokenizer, source, args.target, show_progress=True, **options).save(args.output)

@@ -120,17 +120,15 @@ def refuse_unused_options(
 
 def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
     """The arguments with parallel corpora and their vocabulary in place of treebanks."""
-    prepared = Path(data_args.prepared) / "treebank" if data_args.prepared else None
-    corpora = prepare_treebank(prepared, data_args)
-    directory = Path(corpora["train"][0]).parent
-    encoded = str(directory.with_name("encoded")) if data_args.prepared else None
+    prepared = Path(data_args.prepared) if data_args.prepared else None
+    corpora = prepare_treebank(prepared and prepared / "treebank", data_args)
     return dataclasses.replace(
         data_args,
         train=corpora["train"],
         validation=corpora.get("validation"),
         test=corpora.get("test"),
-        tokenizer=str(directory / "tokenizer"),
-        prepared=encoded,
+        tokenizer=str(Path(corpora["train"][0]).with_name("tokenizer")),
+        prepared=prepared and str(prepared / "encoded"),
     )
 
 

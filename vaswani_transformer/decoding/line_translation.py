@@ -31,7 +31,7 @@ class LineTranslator:
     def __init__(self, models: list[SavedModel], options: TranslationOptions) -> None:
         saved, *ensemble = models
         self._options, self._tokenizer = options, saved.tokenizer
-        self._columns: tuple[str, str] | None = None  # of source and target in JSON
+        self._columns: tuple[str, str] | None = None  # for source and target in JSON
         if options.writes_json:
             source, target = direction(saved.config, required_tag(saved.config, options.target_language))
             self._columns = source or "source", target or "target"

@@ -114,7 +114,7 @@ class ShardedTranslation:
         A collective operation would time out, since they may take hours longer than this one.
 
         Raises:
-            TimeoutError: No shard was finished for so many minutes.
+            TimeoutError: No shard was finished for this time.
         """
         missing, since = self._missing(), time.monotonic()
         while missing:

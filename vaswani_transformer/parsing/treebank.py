@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import datasets
 from nltk import Tree
@@ -30,7 +31,7 @@ _SPLITS = ("train", "validation", "test")
 
 # 6,600 trees of a small grammar of English, written by the generator parsing/demo_treebank.py of commit c5a46b3.
 _DEMO = Path(__file__).with_name("demo")
-_FORMAT = 2  # increment it when the preparation changes, so that cached corpora are prepared again
+_FORMAT = 2  # increment it when the preparation changes, so that what was prepared before is not used
 
 
 def read_treebank(file: str, split: str) -> Iterator[Tree]:
@@ -79,11 +80,12 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
             cannot have that size, or the directory holds corpora of other treebanks or options.
         OSError: A file is missing or cannot be written.
     """
-    origin = {field.name: getattr(options, field.name) for field in fields(TreebankOptions)}
+    origin: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(TreebankOptions)}
+    origin["format"] = _FORMAT
     for name in (*_SPLITS, "silver"):
         origin[name] = [file if file == "demo" else identify(file) for file in origin[name] or ()]
     if directory is None:
-        name = f"treebank-{content_digest({**origin, 'format': _FORMAT})[:32]}"
+        name = f"treebank-{content_digest(origin)[:32]}"
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", name)
     directory = Path(directory)
     if not directory.exists():
@@ -92,7 +94,8 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
                 _write(directory, options, origin)
     if (damage := find_damage(directory)) is not None:
         raise ValueError(f"prepared: {directory}: {damage}; delete it to prepare it anew")
-    what, advice = f"prepared: {directory} was prepared otherwise:", f"name another directory, or delete {directory}"
+    what = f"prepared: {directory} was prepared with other treebanks or options; it differs in"
+    advice = f"name another directory, or delete {directory}"
     require_same_manifest(Manifest.load(directory).notes, origin, what, advice)
     return {split: [str(_corpus(directory, split))] for split in _SPLITS if origin[split]}
 
