@@ -137,7 +137,7 @@ class SearchOptions:
     limit: LengthLimit = LengthLimit()
 
     @classmethod
-    def from_config(cls, config: GenerationConfig, positions: int | None = None) -> "SearchOptions":
+    def from_generation_config(cls, config: GenerationConfig, positions: int | None = None) -> "SearchOptions":
         """The options of one configuration.
 
         Args:
@@ -165,7 +165,7 @@ class SearchOptions:
         """The options with which `model.generate(**generate_kwargs)` searches."""
         keywords = {**generate_kwargs}
         config, _ = merge_options(model, keywords.pop("generation_config", None), keywords)
-        return cls.from_config(config, getattr(model.config, "max_positions", None))
+        return cls.from_generation_config(config, getattr(model.config, "max_positions", None))
 
 
 class FiniteLogits(LogitsProcessor):
@@ -196,14 +196,13 @@ class VaswaniGenerationMixin(GenerationMixin):
         streams, returns more than ids, continues a cache, or has stopping criteria of the caller.
 
         Raises:
-            ValueError: There is no source, or ids are not `[batch, source]`; an option is invalid, see
-                `SearchOptions.from_config`; logits are NaN; or the model has several directions, and a source begins
-                with no language tag.
+            ValueError: There is no source, or ids are not `[batch, source]`; an option is invalid; logits are NaN; or
+                the model has several directions, and a source begins with no language tag.
         """
         self._prepare_source(inputs, kwargs)
         kwargs.pop("labels", None)  # a trainer passes them along
         config, kwargs = merge_options(self, generation_config, named_cache(kwargs, CACHE))
-        limit = SearchOptions.from_config(config, self.config.max_positions).limit
+        limit = SearchOptions.from_generation_config(config, self.config.max_positions).limit
         if (config.num_beams or 1) == 1:  # transformers would warn of the model's, which are for beams
             config.early_stopping, config.length_penalty = False, 1.0
         processors, criteria = [*(logits_processor or [])], [*(stopping_criteria or [])]
