@@ -39,7 +39,7 @@ from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.io.console import PlainConsole, exit_on_error
-from vaswani_transformer.model.languages_vaswani import language_tag, tagged, target_tag, with_tag
+from vaswani_transformer.model.languages_vaswani import Directions, language_tag, with_tag
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused
 
@@ -96,8 +96,9 @@ def run(args: ExportArguments) -> None:
     target = import_target(args.to)
     sentences, references = read_text(args.text, args.references) if args.text else ([], None)
     saved = open_model(args.model, model_type="vaswani")
-    tag = target_tag(saved.config, None, args.target_language)
-    sentences = [tagged(saved.config, sentence, tag) for sentence in sentences]
+    directions = Directions(saved.config)
+    tag = directions.tag(None, args.target_language)
+    sentences = [directions.tagged(sentence, tag) for sentence in sentences]
     require_short(saved.tokenizer, sentences, saved.config.max_positions or target.positions)
     model, tokenizer = saved.load(torch.float32), saved.tokenizer
     set_beams(model.generation_config, args.num_beams)

@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass
 from typing import Literal
 
 from vaswani_transformer.io.console import exit_on_error
-from vaswani_transformer.model.languages_vaswani import tagged, target_tag
+from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, RecipeParser, option, refuse_unused, require_new_file
 from vaswani_transformer.visualization.figures import Picture, attention_view, entropy_view, positions_view
@@ -68,7 +68,8 @@ def draw(args: PictureArguments) -> Picture:
     if args.picture == "positions":
         return positions_view(args.d_model)
     saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
-    source = tagged(saved.config, args.source, target_tag(saved.config, None, args.target_language))
+    directions = Directions(saved.config)
+    source = directions.tagged(args.source, directions.tag(None, args.target_language))
     sentences = (saved.load(), saved.tokenizer, source, args.target)
     if args.picture == "entropy":
         return entropy_view(*sentences)

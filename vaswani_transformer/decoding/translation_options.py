@@ -13,7 +13,7 @@ from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..io.files import Json
 from ..io.manifests import MODEL_FILES, matching_files_digest
 from ..model.ensemble import require_same_tokens
-from ..model.languages_vaswani import direction, target_tag
+from ..model.languages_vaswani import Directions
 from ..model.saved_model import SavedModel
 from ..options.arguments import decisive_values, option, refuse_unused, require_new_file
 from .decoding_arguments import GenerationArguments
@@ -85,7 +85,7 @@ class TranslationOptions(GenerationArguments):
             ValueError: The model does not translate into the language, or the tokens of the ensemble's models differ.
         """
         saved = self.open(self.model)
-        target_tag(saved.config, None, self.target_language)  # refuses a language that is not the model's
+        Directions(saved.config).tag(None, self.target_language)  # refuses a language that is not the model's
         members = [self.open(name, "ensemble") for name in self.ensemble or ()]
         for member in members:
             require_same_tokens(saved.config, member.config, f"{member.place}:")
@@ -114,7 +114,8 @@ class TranslationOptions(GenerationArguments):
         path.stat()  # a missing file is an error now, before the model is loaded
         if kind is None:
             return read_lines(path)
-        source, _ = direction(config, target_tag(config, None, self.target_language))
+        directions = Directions(config)
+        source, _ = directions.languages(directions.tag(None, self.target_language))
         column = self.column or source or "source"
         rows = read_table(path, (column, column))
         return (text.replace("\n", " ") for text, _ in rows)
