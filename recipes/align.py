@@ -8,13 +8,12 @@ The output has a line for each pair, in Pharaoh format: "0-0 1-2" links the firs
 second word of the source to the third of the target. White space divides sentences into words, and each word of the
 target has one link, to the source word with the largest attention.
 
-With `--reverse_model`, `--intersect` writes only the links that both models have: fewer, and more of them are right.
-Also, attention heads of both models are chosen: heads whose alignments of every other of the first `--choose_pairs`
-pairs agree most, at the step that predicts a token or at the next (Chen et al., 2020). If they agree more than all
-heads of the last layers, in the pairs between, both models keep them in their configurations, so that the pipeline and
-translate.py, with `return_alignment`, use them, too. Otherwise, and without `--reverse_model`, the heads are those that
-a model has kept before, or else all of the last layer. A model of both directions can be its own reverse model; it has
-the same heads in both.
+Without `--reverse_model`, the attention heads are those that the model has kept, or else all of its last layer. With it
+heads of both models are chosen: those whose alignments of every other of the first `--choose_pairs` pairs agree most,
+at the step that predicts a token or at the next (Chen et al., 2020). If they agree more than all heads of the last
+layers, in the pairs between, both models keep them in their configurations, so that the pipeline and translate.py, with
+`return_alignment`, use them, too. `--intersect` then writes only the links that both models have: fewer, and more of
+them are right. A model of both directions can be its own reverse model; it has the same heads in both.
 """
 
 from dataclasses import dataclass
@@ -27,7 +26,8 @@ from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.scores_vaswani import AlignmentHeads
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option, refuse_unused
+from vaswani_transformer.options.arguments import COUNT, option, refuse_unused
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
 
 
@@ -69,9 +69,10 @@ def run(args: AlignArguments) -> None:
     if len(models) == 2:
         first = slice(args.choose_pairs)
         chosen = choose_heads(aligners[0], aligners[1], sources[first], targets[first], is_same)
+        on_main_process(lambda: show_agreement(chosen))
         if chosen.agreement > chosen.agreement_before:
             heads = [chosen.forward, chosen.backward]
-        on_main_process(lambda: keep(models, chosen))
+            on_main_process(lambda: keep_heads(models, heads))
     pairs = [links for (links,) in aligners[0].align(sources, targets, heads[:1])]
     if args.intersect:
         back = aligners[1].align(targets, sources, heads[1:])
@@ -80,8 +81,8 @@ def run(args: AlignArguments) -> None:
     on_main_process(lambda: atomic_write(args.output, "".join(lines)))
 
 
-def keep(models: list[DirectedModel], chosen: ChosenHeads) -> None:
-    """Store the heads in the configurations if they agree more than all of the last layers, and show them."""
+def show_agreement(chosen: ChosenHeads) -> None:
+    """Show how well the chosen heads agree, and what follows from it."""
     console = PlainConsole()
     console.print(
         f"agreement of the chosen heads {chosen.agreement:.3f}, of all heads of the last layers "
@@ -89,13 +90,16 @@ def keep(models: list[DirectedModel], chosen: ChosenHeads) -> None:
     )
     if chosen.agreement <= chosen.agreement_before:
         console.print("the models keep the heads that they had")
-        return
+
+
+def keep_heads(models: list[DirectedModel], chosen: list[AlignmentHeads]) -> None:
+    """Store the heads in the configurations of the models, and show them."""
     table = Table("model", "layer and head, from 0", "step", title="Heads that align")
-    for model, heads in zip(models, (chosen.forward, chosen.backward), strict=True):
+    for model, heads in zip(models, chosen, strict=True):
         model.saved.update_config(alignment_heads=heads.pairs, alignment_shift=heads.is_shifted)
         shown = ", ".join(f"{layer}.{head}" for layer, head in heads.pairs)
         table.add_row(str(model.saved.directory), shown, "the next" if heads.is_shifted else "its own")
-    console.print(table)
+    PlainConsole().print(table)
 
 
 if __name__ == "__main__":

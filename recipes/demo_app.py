@@ -13,8 +13,10 @@ from pathlib import Path
 from accelerate import PartialState
 
 from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
-from vaswani_transformer.io.console import exit_on_error
-from vaswani_transformer.options.arguments import Interval, RecipeParser, option
+from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.options.arguments import Interval, option
+from vaswani_transformer.options.parser import RecipeParser
 
 
 @dataclass
@@ -31,7 +33,7 @@ class DemoArguments(ShownSearchArguments):
 def main() -> None:
     (args,) = RecipeParser((DemoArguments,)).parse()
     with exit_on_error("demo_app.py"):
-        saved = args.open()
+        saved = open_model(args.model, model_type="vaswani")
         from vaswani_transformer.visualization.demo import LOOK, demo_page  # optional, and imports for seconds
 
         model, name = saved.load().to(PartialState().device), Path(args.model).name

@@ -12,12 +12,12 @@ To ONNX graphs that onnxruntime, optimum and, in a browser, transformers.js run;
 
     python recipes/export.py --model runs/demo --to onnx --output runs/demo-onnx --num_beams 1 --text news.en.gz
 
-The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config, a list of its
-files, `export.json`, so that `--force` replaces nothing else, and, with `--text`, `parity.json`. MarianMT is exact for
-models trained with `--layer_norm_eps 1e-5`; ONNX always is. CTranslate2 searches by rules of its own, the others by
-those of transformers; the report counts differences that these rules cause as "rule". It also counts the lines with the
-same token ids by `tokenizers` and the exported `tokenizer.json` alone. CTranslate2 needs `pip install -e ".[export]"`,
-ONNX `pip install -e ".[onnx]"`.
+The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config, a manifest, so
+that `--force` replaces nothing else, and, with `--text`, `parity.json`. MarianMT is exact for models trained with
+`--layer_norm_eps 1e-5`; ONNX always is. CTranslate2 searches by rules of its own, the others by those of transformers;
+the report counts differences that these rules cause as "rule". It also counts the lines with the same token ids by
+`tokenizers` and the exported `tokenizer.json` alone. CTranslate2 needs `pip install -e ".[export]"`, ONNX
+`pip install -e ".[onnx]"`.
 """
 
 from collections.abc import Callable
@@ -30,18 +30,20 @@ from rich.table import Table
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.convert.engines import Engine
-from vaswani_transformer.convert.marian import POSITIONS, MarianTranslator, export_marian
+from vaswani_transformer.convert.engines import open_engine
+from vaswani_transformer.convert.marian import POSITIONS, export_marian
 from vaswani_transformer.convert.output import PARITY
 from vaswani_transformer.convert.parity import ParityReport, parity_report
 from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
 from vaswani_transformer.evaluation.test_sets import read_text
-from vaswani_transformer.io.console import PlainConsole, exit_on_error
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.model.languages_vaswani import Directions, language_tag, with_tag
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused
+from vaswani_transformer.options.arguments import option, refuse_unused
+from vaswani_transformer.options.parser import RecipeParser
 
 
 @dataclass
@@ -71,21 +73,6 @@ class ExportArguments:
             refuse_unused(self, dict.fromkeys(("quantization", "shortlist"), "it is for --to ctranslate2"))
 
 
-@dataclass(frozen=True)
-class Target:
-    """An engine to export to.
-
-    Attributes:
-        export: Writes a model into a directory.
-        translator: Translates with the result.
-        positions: Tokens of the longest sentence, unless the model has a table of positions.
-    """
-
-    export: Callable[..., Path]
-    translator: Callable[[Path], Engine]
-    positions: int
-
-
 def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
     with exit_on_error("export.py"):
@@ -93,38 +80,39 @@ def main() -> None:
 
 
 def run(args: ExportArguments) -> None:
-    target = import_target(args.to)
+    export, positions = import_exporter(args.to)
     sentences, references = read_text(args.text, args.references) if args.text else ([], None)
     saved = open_model(args.model, model_type="vaswani")
     directions = Directions(saved.config)
     tag = directions.tag(None, args.target_language)
     sentences = [directions.tagged(sentence, tag) for sentence in sentences]
-    require_short(saved.tokenizer, sentences, saved.config.max_positions or target.positions)
+    require_short(saved.tokenizer, sentences, saved.config.max_positions or positions)
     model, tokenizer = saved.load(torch.float32), saved.tokenizer
     set_beams(model.generation_config, args.num_beams)
-    options: dict[str, object] = {"force": args.force}
+    options: dict[str, object] = {}
     if args.to == "ctranslate2":
         options["quantization"] = args.quantization
         options["shortlist"] = shortlist(args.shortlist, saved.config, tokenizer) if args.shortlist else None
-    output, report = target.export(model, tokenizer, args.output, **options), None
+    output, report = export(model, tokenizer, args.output, force=args.force, **options), None
     if sentences:
-        file = next(output.glob("tokenizer.json"), None)
-        report = parity_report(model, tokenizer, target.translator(output), sentences, references, file)
+        engine = open_engine(output, torch.device("cpu"))
+        file, (_, language) = next(output.glob("tokenizer.json"), None), directions.languages(tag)
+        report = parity_report(model, tokenizer, engine, sentences, references, file, language)
         report.save(output / PARITY)
     show(args, output, report)
 
 
-def import_target(name: str) -> Target:
-    """The target of a name; imports its library."""
+def import_exporter(name: str) -> tuple[Callable[..., Path], int]:
+    """The function that exports to an engine, and the tokens of its longest sentence; imports the engine's library."""
     if name == "marian":
-        return Target(export_marian, MarianTranslator, POSITIONS)
+        return export_marian, POSITIONS
     if name == "onnx":
-        from vaswani_transformer.convert.onnx import OnnxTranslator, export_onnx
+        from vaswani_transformer.convert.onnx import export_onnx
 
-        return Target(export_onnx, OnnxTranslator, POSITIONS)
+        return export_onnx, POSITIONS
     from vaswani_transformer.convert import ctranslate2
 
-    return Target(ctranslate2.export_ctranslate2, ctranslate2.CTranslate2Translator, ctranslate2.POSITIONS)
+    return ctranslate2.export_ctranslate2, ctranslate2.POSITIONS
 
 
 def require_short(tokenizer: PreTrainedTokenizerBase, sentences: list[str], positions: int) -> None:

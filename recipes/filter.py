@@ -1,9 +1,10 @@
 """Remove the noisiest pairs of a parallel corpus: those that a model finds least probable.
 
-With a model of each direction, or one model of both, given twice:
+With a model of each direction, or one model of both directions, which is its own reverse model; or with one alone:
 
     python recipes/filter.py --model runs/en-de --reverse_model runs/de-en --corpus crawled.en crawled.de \
         --remove 0.2 --output runs/filtered
+    python recipes/filter.py --model runs/both --reverse_model runs/both --corpus crawled.tsv --output runs/filtered
     accelerate launch recipes/filter.py --model runs/en-de --corpus crawled.tsv --output runs/filtered
 
 The cost of a pair is its dual conditional cross-entropy (Junczys-Dowmunt, 2018): with the cross-entropies F of the
@@ -25,13 +26,14 @@ from datasets import Dataset
 from rich.table import Table
 
 from vaswani_transformer.data.cleaning import encode_corpus
-from vaswani_transformer.evaluation.perplexity import dual_cross_entropy, nats_of_pairs
+from vaswani_transformer.evaluation.perplexity import nats_of_pairs
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.files import atomic_directory, atomic_write
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import main_process_first, on_main_process
-from vaswani_transformer.options.arguments import Interval, RecipeParser, option
+from vaswani_transformer.options.arguments import Interval, option
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
@@ -121,6 +123,16 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
     console.print(table)
     console.print(f"{record.useless:,} pairs have a blank side or repeat another; they are removed first")
     console.print(f"{args.output}: {len(kept):,} pairs kept, {record.removed:,} removed")
+
+
+def dual_cross_entropy(forward: np.ndarray, backward: np.ndarray | None = None) -> np.ndarray:
+    """The cost that tells noisy sentence pairs (Junczys-Dowmunt, 2018, without its exponential): `[pairs]`.
+
+    Args:
+        forward: `[pairs]` cross-entropy of each target given its source, per token.
+        backward: The same in the opposite direction; without it, the cost is `forward`.
+    """
+    return forward if backward is None else np.abs(forward - backward) + (forward + backward) / 2
 
 
 def useless_pairs(corpus: Dataset) -> np.ndarray:

@@ -18,8 +18,9 @@ ones. The report, `report.md`, `table3.json` and `table3.png`, covers all finish
 import json
 import signal
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import FrameType
 
 import yaml
 from rich.table import Table
@@ -35,10 +36,13 @@ from vaswani_transformer.experiments.sweep import (
     shares,
     train_all,
 )
-from vaswani_transformer.io.console import PlainConsole, end_program, exit_on_error
+from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.files import Json, atomic_write, locked
+from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.launch.signals import Interrupted
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
-from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, RecipeParser, option
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, as_json, option
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingArguments
 from vaswani_transformer.runs.run_directory import RECORD_NAME
@@ -46,7 +50,10 @@ from vaswani_transformer.runs.run_directory import RECORD_NAME
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
 
-# Training options that a sweep sets itself or that contradict it, and what to do instead.
+# Options of a training that the sweep sets itself for each row.
+SET = ("config", "output_dir", "test", "average_last", "precision")
+
+# Options that contradict a sweep, and what to do instead.
 REFUSED = {
     "seed": "a sweep has several; give --seeds",
     "resume": "a sweep always resumes; leave it out",
@@ -54,7 +61,6 @@ REFUSED = {
     "hub_token": "a sweep pushes nothing; leave it out",
     **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 decide this; give --rows, --width, --depth"),
 }
-NOT_PASSED_ON = ("config", "output_dir", "test", "variant", "average_last", "precision")
 
 
 @dataclass
@@ -84,19 +90,22 @@ class SweepArguments(RecipeTrainingArguments):
 
 
 def main() -> None:
-    args, data_args, settings = parse()
+    parser = RecipeParser((SweepArguments, DataArguments, ModelArguments))
+    args, data_args, _ = parser.parse()
+    if not data_args.validation:
+        parser.error("validation: Table 3 is scored on it; give one")
+    options, changed = training_options(parser)
     directory = Path(args.output_dir)
-    advice = "repeat the command to continue"
-    line = f"reproduce_table3.py: interrupted; {advice}"
-    signal.signal(signal.SIGTERM, lambda number, frame: end_program(line, 128 + number))  # SystemExit stops trainings
-    with exit_on_error("reproduce_table3.py", advice):
+    data_args = replace(data_args, test=None, prepared=data_args.prepared or str(directory / "data"))
+    signal.signal(signal.SIGTERM, interrupt)
+    with exit_on_error("reproduce_table3.py", "repeat the command to continue"):
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory / "sweep.json"):
-            manifest = {"width": args.width, "depth": args.depth, **settings}
+            manifest = {"width": args.width, "depth": args.depth, "precision": args.precision, **options}
             require_same_sweep(directory, manifest)
-            load_corpora(data_args, data_args.prepared)
+            load_corpora(data_args.with_languages(), data_args.prepared)
             # Written after preparing the corpora, so that wrong data options are not recorded.
-            atomic_write(directory / "training.yaml", yaml.safe_dump(settings, allow_unicode=True))
+            atomic_write(directory / "training.yaml", yaml.safe_dump(changed, allow_unicode=True))
             atomic_write(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
             try:
                 failed = train_rows(args, data_args.prepared)
@@ -106,21 +115,24 @@ def main() -> None:
         sys.exit("reproduce_table3.py: " + "; ".join(f"{job.name} failed, see {job.log}" for job in failed))
 
 
-def parse() -> tuple[SweepArguments, DataArguments, dict[str, Json]]:
-    """The arguments, and the options for `train_wmt.py` that differ from its defaults."""
-    parser = RecipeParser((SweepArguments, DataArguments, ModelArguments))
-    args, data_args, _ = parser.parse()
-    values = vars(parser.read())  # as they were set, because the dataclasses change some
-    defaults = vars(RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments)).parse_args([]))
-    settings = {name: values[name] for name in defaults if name not in NOT_PASSED_ON and values[name] != defaults[name]}
-    if args.precision != "float32":
-        settings["precision"] = args.precision
-    for name in settings.keys() & REFUSED.keys():
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """End all trainings, as Ctrl-C does."""
+    raise Interrupted(number)
+
+
+def training_options(parser: RecipeParser) -> tuple[dict[str, Json], dict[str, Json]]:
+    """Options that all trainings share, as they were set, and those of them that differ from their defaults."""
+    options, changed = {}, {}
+    kinds = (DataArguments, ModelArguments, RecipeTrainingArguments)
+    names = {field.name for kind in kinds for field in fields(kind)}.difference(SET)
+    for name, value in vars(parser.read()).items():  # the dataclasses change some
+        if name in names:
+            options[name] = as_json(value)
+            if value != parser.get_default(name):
+                changed[name] = options[name]
+    for name in changed.keys() & REFUSED.keys():
         parser.error(f"{name}: {REFUSED[name]}")
-    if not data_args.validation:
-        parser.error("validation: Table 3 is scored on it; give one")
-    prepared = data_args.prepared or str(Path(args.output_dir, "data"))
-    return args, replace(data_args, test=None, prepared=prepared), settings
+    return options, changed
 
 
 def train_rows(args: SweepArguments, prepared: str) -> list[Job]:

@@ -6,9 +6,9 @@ A model, on files or on a test set by sacreBLEU's name; or existing translations
     python recipes/score.py --model runs/demo --test_set wmt14/full
     python recipes/score.py --hypotheses runs/news.de --source news.en --reference news.de
 
-On a development set of at least 200 sentences, how log-probabilities tell good translations from bad. The pipeline and
-translate.py with `return_scores` then give the best translation of the model's own search a confidence, the chrF to
-expect of it, where that was measured:
+`--confidence` measures on a development set of at least 200 sentences how quality follows from log-probabilities, and
+keeps it with the model. The pipeline and translate.py with `return_scores` then give each best translation a
+confidence, the chrF to expect:
 
     python recipes/score.py --model runs/demo --source valid.en --reference valid.de --confidence
 
@@ -31,7 +31,7 @@ from transformers import PreTrainedConfig
 
 from vaswani_transformer.data.corpora import language_in_name, resolve_languages
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS, DecodingArguments
-from vaswani_transformer.evaluation.confidence import ConfidenceReport
+from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.scores import PairedComparison
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
@@ -41,7 +41,8 @@ from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.model.saved_model import SavedModel
-from vaswani_transformer.options.arguments import RecipeParser, option
+from vaswani_transformer.options.arguments import option, refuse_unused
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord, SearchScores
 from vaswani_transformer.runs.search_scores import (
@@ -85,9 +86,9 @@ class EvaluationArguments(DecodingArguments):
             raise ValueError("test_set, reference: give the name of a test set, or files: --source and --reference")
         if self.models and self.test_set is None and self.source is None:
             raise ValueError("source: give the sentences to translate")
-        searches = [*(self.num_beams or []), *(self.length_penalty or [])]
-        if self.confidence and (self.model is None or self.compare is not None or searches):
-            raise ValueError("confidence: give one model, whose directory will keep it, and no options of its search")
+        if self.confidence:
+            advice = "a model keeps the confidence of its own search; leave out this option or --confidence"
+            refuse_unused(self, dict.fromkeys(("hypotheses", "compare", "num_beams", "length_penalty"), advice))
         if self.compare is not None and Path(self.compare) == Path(self.systems[0]):
             raise ValueError("compare: is the first system itself; name another")
         if self.compare is not None and max(len(self.num_beams or []), len(self.length_penalty or [])) > 1:
@@ -116,6 +117,8 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     test_set = open_test_set(args, [saved.config for saved in models.values()])
     if args.confidence:
         models[args.model].require_updatable("a confidence_curve")
+        if (sentences := sum(1 for line in test_set.sources if line.strip())) < LEAST_SENTENCES:
+            raise ValueError(f"confidence: needs {LEAST_SENTENCES} sentences at least, not {sentences}")
     systems = {name: [Translations(test_set.read_hypotheses(name))] for name in args.systems if name not in models}
     if is_main:
         directory.mkdir(parents=True, exist_ok=True)
@@ -124,8 +127,15 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     for name, saved in models.items():
         model = args.load(saved)
         perplexities[name] = reference_perplexity(model, saved.tokenizer, test_set)
-        search = (args.num_beams, args.length_penalty, args.tokens_per_batch, args.confidence)
-        systems[name] = translate_test_set(model, saved.tokenizer, test_set, *search)
+        systems[name] = translate_test_set(
+            model,
+            saved.tokenizer,
+            test_set,
+            args.num_beams,
+            args.length_penalty,
+            args.tokens_per_batch,
+            args.confidence,
+        )
     if is_main:
         in_order = {name: systems[name] for name in args.systems}
         record, translations = score_systems(in_order, perplexities, test_set, describe_run())
@@ -161,7 +171,7 @@ def open_test_set(args: EvaluationArguments, configs: list[PreTrainedConfig]) ->
 def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
     """Store the curve of the confidence in the model's configuration; one for each direction, if it has several."""
     if record.confidence is None:
-        raise ValueError("confidence: all translations are alike, which shows nothing; the scores are saved")
+        raise ValueError("confidence: too few translations differ, which shows nothing; the scores are saved")
     kept: object = record.confidence.curve
     if saved.config.language_tags:
         directions = Directions(saved.config)
@@ -174,58 +184,60 @@ def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
 
 
 def show(record: ScoreRecord) -> None:
-    console = PlainConsole()
+    console, first = PlainConsole(), record.systems[0]
+    console.print(score_table(record))
+    for name, score in (("sacrebleu", first.sacrebleu), ("paper_bleu", first.paper_bleu), ("chrf", first.chrf)):
+        console.print(f"{name}: {score.signature}", soft_wrap=True)
+    if record.sweep:
+        console.print(sweep_table(record.sweep, first))
+    if record.paired_bootstrap:
+        console.print(comparison_table(record.paired_bootstrap))
+    if report := record.confidence:
+        console.print(confidence_table(report))
+        remaining = ", ".join(f"{float(share):.0%} {chrf:.1f}" for share, chrf in report.remaining.items())
+        console.print(
+            f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
+        )
+        console.print(f"chrF without the least confident: {remaining}")
+        console.print(f"measured from {report.curve[0][0]:.2f} to {report.curve[-1][0]:.2f} of log-probability a token")
+
+
+def score_table(record: ScoreRecord) -> Table:
     table = Table("system", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title="Scores")
     for system in record.systems:
         perplexity = "" if system.perplexity is None else f"{system.perplexity.perplexity:.3f}"
         table.add_row(system.name, *shown_scores(system), perplexity)
-    console.print(table)
-    first = record.systems[0]
-    for name, score in (("sacrebleu", first.sacrebleu), ("paper_bleu", first.paper_bleu), ("chrf", first.chrf)):
-        console.print(f"{name}: {score.signature}", soft_wrap=True)
-    if record.sweep:
-        show_sweep(console, record)
-    if record.paired_bootstrap:
-        show_comparison(console, record.paired_bootstrap)
-    if record.confidence:
-        show_confidence(console, record.confidence)
+    return table
 
 
 def shown_scores(scores: SearchScores) -> list[str]:
     return [f"{each.score:.2f}" for each in (scores.sacrebleu, scores.paper_bleu, scores.chrf)]
 
 
-def show_sweep(console: PlainConsole, record: ScoreRecord) -> None:
+def sweep_table(searches: list[SearchScores], best: SearchScores) -> Table:
     table = Table("beams", "alpha", "sacreBLEU", "BLEU as in the paper", "chrF2", "length", "seconds", title="Search")
-    best = record.systems[0]
-    for row in record.sweep:
+    for row in searches:
         is_best = (row.num_beams, row.length_penalty) == (best.num_beams, best.length_penalty)
         numbers = (f"{row.paper_bleu.relative_length:.3f}", f"{row.seconds:.1f}")
         cells = (str(row.num_beams), f"{row.length_penalty:g}", *shown_scores(row), *numbers)
         table.add_row(*cells, style="bold" if is_best else None)
-    console.print(table)
+    return table
 
 
-def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:
-    table = Table("confidence", "chrF", "sentences", title="Confidence, by tenths of the translations")
-    for each in report.bins:
-        table.add_row(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences))
-    console.print(table)
-    remaining = ", ".join(f"{float(share):.0%} {chrf:.1f}" for share, chrf in report.remaining.items())
-    console.print(
-        f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
-    )
-    console.print(f"chrF without the least confident: {remaining}")
-    console.print(f"measured from {report.curve[0][0]:.2f} to {report.curve[-1][0]:.2f} of log-probability a token")
-
-
-def show_comparison(console: PlainConsole, comparison: dict[str, PairedComparison]) -> None:
+def comparison_table(comparison: dict[str, PairedComparison]) -> Table:
     table = Table("", "first system", "second system", "two-sided p", "sacreBLEU's p", title="Paired bootstrap")
     for name, metric in comparison.items():
         sides = (metric.baseline, metric.system)
         scores = [f"{side.score:.2f} ({side.mean:.2f} ± {side.confidence:.2f})" for side in sides]
         table.add_row(name, *scores, f"{metric.two_sided_p_value:.4f}", f"{metric.p_value:.4f}")
-    console.print(table)
+    return table
+
+
+def confidence_table(report: ConfidenceReport) -> Table:
+    table = Table("confidence", "chrF", "sentences", title="Confidence, by tenths of the translations")
+    for each in report.bins:
+        table.add_row(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences))
+    return table
 
 
 if __name__ == "__main__":

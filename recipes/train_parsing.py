@@ -23,7 +23,8 @@ from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.launch.processes import main_process_first
 from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig
-from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, refuse_unused
+from vaswani_transformer.options.arguments import COUNT, Interval, option, refuse_unused
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.parsing.model_card import write_parsing_card
 from vaswani_transformer.parsing.records import ParsingRecord, ParsingSplit
 from vaswani_transformer.parsing.run_scores import GoldTrees, f1_by_step, score_split
@@ -120,17 +121,15 @@ def refuse_unused_options(
 
 def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
     """The arguments with parallel corpora and their vocabulary in place of treebanks."""
-    prepared = Path(data_args.prepared) / "treebank" if data_args.prepared else None
-    corpora = prepare_treebank(prepared, data_args)
-    directory = Path(corpora["train"][0]).parent
-    encoded = str(directory.with_name("encoded")) if data_args.prepared else None
+    prepared = Path(data_args.prepared) if data_args.prepared else None
+    corpora = prepare_treebank(prepared and prepared / "treebank", data_args)
     return dataclasses.replace(
         data_args,
         train=corpora["train"],
         validation=corpora.get("validation"),
         test=corpora.get("test"),
-        tokenizer=str(directory / "tokenizer"),
-        prepared=encoded,
+        tokenizer=str(Path(corpora["train"][0]).with_name("tokenizer")),
+        prepared=prepared and str(prepared / "encoded"),
     )
 
 

@@ -26,9 +26,8 @@ beam or samples, with log-probabilities (`--return_scores`) and word alignments 
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --num_return_sequences 4
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --do_sample --top_k 10
 
-`--engine` names the model's export by export.py, to CTranslate2 or ONNX, which then searches in its place. `--ensemble`
-names more models with the same tokenizer, which translate together with the model: better than any of them, and as slow
-as all.
+`--engine` names the model's export by export.py, which then searches in its place. `--ensemble` names more models with
+the same tokenizer, which translate together with the model: better than any of them, and as slow as all.
 
     python recipes/translate.py --model runs/seed-1 --ensemble runs/seed-2 --input news.en --output news.de
 """
@@ -53,11 +52,12 @@ from vaswani_transformer.decoding.translation_options import TranslationOptions
 from vaswani_transformer.io.files import atomic_write, locked
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.options.arguments import COUNT, option
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
 
 
-# `--precision auto` translates so many lines in each precision, if the file has at least so many.
+# Lines that `--precision auto` translates in each precision, and lines of a file for which that is worth it.
 MEASURED_LINES, WORTH_MEASURING = 64, 2000
 
 

@@ -12,34 +12,44 @@ Layers and heads are counted from 1. The target is the model's own translation, 
 from dataclasses import MISSING, dataclass
 from typing import Literal
 
-from vaswani_transformer.io.console import exit_on_error
+from vaswani_transformer.io.files import require_new_file
+from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option, refuse_unused, require_new_file
+from vaswani_transformer.options.arguments import COUNT, option, refuse_unused
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.visualization.figures import Picture, attention_view, entropy_view, positions_view
-
-
-_SENTENCE = {"model", "source", "target", "target_language", "trust_remote_code"}
-_USED = {  # the options of each picture
-    "attention": {*_SENTENCE, "kind", "layer", "heads", "words", "merge_words"},
-    "entropy": _SENTENCE,
-    "positions": {"d_model"},
-}
 
 
 @dataclass
 class PictureArguments:
-    """What to draw."""
+    """What to draw, and where to."""
 
     picture: Literal["attention", "entropy", "positions"] = option(
         "attention", "Attention between words; its entropy in each head; the positional encoding."
     )
     output: str = option(MISSING, "The picture to write, such as attention.svg or attention.png.")
     overwrite: bool = option(False, "Replace a picture that exists.")
+
+    def __post_init__(self) -> None:
+        require_new_file("output", self.output, self.overwrite)
+
+
+@dataclass
+class SentenceArguments:
+    """Options of attention and entropy."""
+
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     source: str | None = option(None, "A sentence.")
     target: str | None = option(None, "Its translation; by default the model's own.")
     target_language: str | None = option(None, "Language of the translation, of a model of both directions.")
+    trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
+
+
+@dataclass
+class AttentionArguments:
+    """Options of attention."""
+
     kind: Literal["encoder", "decoder", "cross"] = option(
         "encoder", "Self-attention of the encoder or the decoder, or from the target to the source."
     )
@@ -47,34 +57,43 @@ class PictureArguments:
     heads: list[int] | None = option(None, "The heads, from 1; by default all.", COUNT)
     words: list[str] | None = option(None, "The words whose lines to draw; by default all.")
     merge_words: bool = option(False, "Draw words instead of the tokens that they are divided into.")
-    d_model: int = option(512, "Width of the positional encoding.", COUNT)
-    trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
 
-    def __post_init__(self) -> None:
-        if "model" in _USED[self.picture] and None in (self.model, self.source):
-            raise ValueError(f"model, source: give both for --picture {self.picture}")
-        unused = set().union(*_USED.values()) - _USED[self.picture]
-        refuse_unused(self, dict.fromkeys(unused, f"leave it out, or draw another picture than {self.picture}"))
-        require_new_file("output", self.output, self.overwrite)
+
+@dataclass
+class PositionArguments:
+    """Options of the positional encoding."""
+
+    d_model: int = option(512, "Width of the positional encoding.", COUNT)
 
 
 def main() -> None:
-    (args,) = RecipeParser((PictureArguments,)).parse()
+    kinds = (PictureArguments, SentenceArguments, AttentionArguments, PositionArguments)
+    args, *options = RecipeParser(kinds).parse()
     with exit_on_error("visualize_attention.py"):
-        draw(args).save(args.output)
+        draw(args.picture, *options).save(args.output)
 
 
-def draw(args: PictureArguments) -> Picture:
-    if args.picture == "positions":
-        return positions_view(args.d_model)
-    saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
+def draw(
+    picture: str, sentence: SentenceArguments, attention: AttentionArguments, positions: PositionArguments
+) -> Picture:
+    """The picture of this name; refuses the options of others."""
+    used = {"attention": (sentence, attention), "entropy": (sentence,), "positions": (positions,)}[picture]
+    for options in (sentence, attention, positions):
+        if options not in used:
+            advice = f"leave it out, or draw another picture than {picture}"
+            refuse_unused(options, dict.fromkeys(vars(options), advice))
+    if picture == "positions":
+        return positions_view(positions.d_model)
+    if None in (sentence.model, sentence.source):
+        raise ValueError(f"model, source: give both for --picture {picture}")
+    saved = open_model(sentence.model, trust_remote_code=sentence.trust_remote_code)
     directions = Directions(saved.config)
-    source = directions.tagged(args.source, directions.tag(None, args.target_language))
-    sentences = (saved.load(), saved.tokenizer, source, args.target)
-    if args.picture == "entropy":
-        return entropy_view(*sentences)
-    chosen = {name: getattr(args, name) for name in ("kind", "layer", "heads", "words")}
-    return attention_view(*sentences, merge=args.merge_words, **chosen)
+    source = directions.tagged(sentence.source, directions.tag(None, sentence.target_language))
+    read = (saved.load(), saved.tokenizer, source, sentence.target)
+    if picture == "entropy":
+        return entropy_view(*read)
+    chosen = {name: value for name, value in vars(attention).items() if name != "merge_words"}
+    return attention_view(*read, merge=attention.merge_words, **chosen)
 
 
 if __name__ == "__main__":

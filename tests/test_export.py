@@ -19,7 +19,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.convert import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
 from vaswani_transformer.convert import parity  # noqa: E402
-from vaswani_transformer.convert.hypotheses import batches_of_one_length  # noqa: E402
+from vaswani_transformer.convert.hypotheses import batches_of_one_length, best_hypotheses  # noqa: E402
 
 
 PAIRS = phrasebook("validation")[:24]
@@ -73,8 +73,8 @@ def test_hypotheses_are_those_of_our_search_by_the_engines_rules(trained, tokeni
     translator = engine.CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
     sources = tokenizer([english for english, _ in phrasebook("test")[:24]])["input_ids"]  # which it does not know
     found = translator.hypotheses(sources)
-    assert found == parity.search(model, sources, **translator.rule)
-    assert found != parity.search(model, sources)
+    assert found == best_hypotheses(model, sources, **translator.rule)
+    assert found != best_hypotheses(model, sources)
     assert len({len(tokens) for tokens in found}) > 3  # they end, at different places
 
 
@@ -88,7 +88,7 @@ def test_each_sentence_has_its_own_limit(tokenizer, tmp_path):
     directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
     found = engine.CTranslate2Translator(directory).hypotheses(sources)
     assert [len(tokens) for tokens in found] == [len(source) + 50 for source in sources]
-    assert found == parity.search(model, sources)
+    assert found == best_hypotheses(model, sources)
 
 
 def test_a_translation_may_be_empty(tokenizer, tmp_path):
@@ -206,7 +206,7 @@ def test_parity_of_other_weights_shows_every_difference(greedy, tokenizer, expor
 def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
     """A token's twin, with the same row of the matrix, is as likely everywhere, and means the same to the decoder."""
     model = copy.deepcopy(trained)
-    best = parity.search(model, tokenizer(SOURCES[:1])["input_ids"])[0]
+    best = best_hypotheses(model, tokenizer(SOURCES[:1])["input_ids"])[0]
     twin = next(token for token in range(3, 400) if token not in best)
     with torch.no_grad():
         model.model.shared.weight[twin] = model.model.shared.weight[best[0]]

@@ -48,9 +48,9 @@ def texts_of(svg: str) -> list[tuple[str, float, float, str]]:
 def drawn_weights(svg: str, rows: int, columns: int) -> np.ndarray:
     """Opacities `[8, rows, columns]` of the lines, by the words that they meet."""
     texts = texts_of(svg)
-    captions = next(place for place, text in enumerate(texts) if text[0] == "attends to")
-    words = [y for _, _, y, _ in texts[captions + 1 :]]
-    left, right = words[:rows], words[rows : rows + columns]
+    caption = next(place for place, text in enumerate(texts) if text[0] == "attends to")
+    heights = [y for _, _, y, _ in texts]
+    left, right = heights[caption - rows : caption], heights[caption + 1 : caption + 1 + columns]
     found = np.zeros((8, rows, columns))
     [collection] = [node for node in ElementTree.fromstring(svg).iter() if node.get("id") == "LineCollection_1"]
     for path in collection.iter(f"{SVG}path"):
@@ -107,5 +107,5 @@ def test_positions_are_the_papers_formula():
 
 
 def test_words_that_are_not_in_the_sentence_cannot_be_drawn(weights):
-    with pytest.raises(ValueError, match="words: 'cat' is none of those that attend"):
+    with pytest.raises(ValueError, match="words: 'cat' is not a word that attends"):
         draw_attention(weights, words=["cat"])

@@ -269,7 +269,7 @@ def test_a_model_whose_tokenizer_does_not_encode_targets_is_refused(corpus, tmp_
     VaswaniForConditionalGeneration(config).save_pretrained(tmp_path / "fairseq")
     other.save_pretrained(tmp_path / "fairseq")
     message = refusal(corpus, tmp_path, model=tmp_path / "fairseq")
-    assert "its tokenizer has two vocabularies, and encodes with the source's only" in message
+    assert "the model's tokenizer has two vocabularies, and encodes with the source's only" in message
 
 
 def test_a_warmup_instead_of_a_rate_chooses_the_papers_schedule(corpus, lively_model, tmp_path):

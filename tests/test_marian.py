@@ -13,6 +13,7 @@ from models import distinct
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
 
 from vaswani_transformer.convert import parity
+from vaswani_transformer.convert.hypotheses import best_hypotheses
 from vaswani_transformer.convert.marian import MarianTranslator, export_marian, from_marian, to_marian
 from vaswani_transformer.data.phrasebook import phrasebook
 
@@ -167,7 +168,7 @@ def test_transformers_alone_translates_alike(exported, trained, tokenizer, tmp_p
     assert found["decoded"] == tokenizer.batch_decode(ids, skip_special_tokens=True)
     assert found["outputs"][: len(PAIRS)] == [german for _, german in PAIRS]  # it has learned them by heart
     rules = MarianTranslator(exported).rule
-    assert found["outputs"] == tokenizer.batch_decode(parity.search(trained, ids, **rules), skip_special_tokens=True)
+    assert found["outputs"] == tokenizer.batch_decode(best_hypotheses(trained, ids, **rules), skip_special_tokens=True)
 
 
 OURS = {"num_beams": 4, "length_penalty": 0.6}
@@ -195,7 +196,7 @@ def test_the_search_is_translated_into_terms_of_transformers(changes, expected, 
     assert found.rule == {**expected, "length_penalty_type": "transformers"}
     sources = tokenizer(SOURCES[:4])["input_ids"]
     if changes.get("max_length") != 9999:  # to which our search would go
-        assert found.hypotheses(sources) == parity.search(model, sources, **found.rule)
+        assert found.hypotheses(sources) == best_hypotheses(model, sources, **found.rule)
 
 
 def test_an_export_is_converted_back(exported, tmp_path):

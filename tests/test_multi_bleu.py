@@ -17,7 +17,6 @@ from vaswani_transformer.evaluation.multi_bleu import (
     MultiBleu,
     corpus_bleu,
     multi_bleu,
-    paper_bleu,
     paper_tokenizer,
     split_at_spaces,
     split_compounds,
@@ -25,6 +24,10 @@ from vaswani_transformer.evaluation.multi_bleu import (
 
 
 FILE = Path(evaluation.__file__).with_name("multi_bleu.py")
+
+
+def paper_bleu(hypotheses: list[str], references: list, language: str) -> float:
+    return corpus_bleu(hypotheses, references, paper_tokenizer(language)).score
 
 
 def by_definition(hypotheses: list[list[str]], references: list[list[list[str]]]) -> dict[str, float]:

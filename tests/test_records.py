@@ -1,7 +1,6 @@
 """Files that runs have written load, and come out as they went in."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from helpers import REPOSITORY
@@ -10,6 +9,7 @@ from runs import run_results
 from vaswani_transformer.experiments.comparison import SweepRecord
 from vaswani_transformer.io.typed_json import from_json, to_json
 from vaswani_transformer.parsing.records import ParsingRecord
+from vaswani_transformer.runs.paper_values import departures
 from vaswani_transformer.runs.records import RunRecord
 
 
@@ -62,11 +62,22 @@ def test_an_error_names_the_field_of_a_training(tmp_path):
 
 def test_departures_are_the_options_with_other_values_than_the_papers():
     settings = from_json(RunRecord, run_results()).settings
-    assert sorted(settings.departures) == [
-        "learning_rate_factor: 0.8 (the paper: 1)",
-        "source_tokens: 1,500 (the paper: 25,000)",
-        "target_tokens: 1,400 (the paper: 25,000)",
-        "warmup_steps: 1,000 (the paper: 4,000)",
+    values = vars(settings) | settings.others
+    expected = [
+        ("source_tokens", "1,500", "25,000"),
+        ("target_tokens", "1,400", "25,000"),
+        ("warmup_steps", "1,000", "4,000"),
+        ("learning_rate_factor", "0.8", "1"),
     ]
-    others = replace(settings, others={**settings.others, "muon": True, "average_last": 20, "adam_beta1": 0.9})
-    assert {*others.departures} - {*settings.departures} == {"muon: true (the paper: false)"}
+    assert sorted(departures(values)) == sorted(expected)
+    others = departures(values | {"muon": True, "average_last": 20, "adam_beta1": 0.9})
+    assert {*others} - {*expected} == {("muon", "true", "false")}
+
+
+def test_trackers_see_whether_the_model_is_an_average():
+    results = run_results()
+    assert from_json(RunRecord, results).metrics["test_averaged_bleu"] == results["test"]["bleu"]["score"]
+    results["training"]["averaged"] = []
+    metrics = from_json(RunRecord, results).metrics
+    assert metrics["eval_final_bleu"] == results["validation"]["bleu"]["score"]
+    assert not [name for name in metrics if "averaged" in name]

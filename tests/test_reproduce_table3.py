@@ -19,7 +19,6 @@ from runs import run_results
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.experiments.sweep import shares
-from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
 
 pytestmark = pytest.mark.system
@@ -274,17 +273,18 @@ def test_mistakes_are_errors_before_any_training(sweep, calls, tmp_path, monkeyp
     assert not (tmp_path / "sweep").exists()
 
 
-def test_a_configuration_without_sizes_serves_a_sweep(recipe, monkeypatch):
-    path = REPOSITORY / "recipes" / "configs" / "multi30k_sweep.yaml"
-    monkeypatch.setattr(sys, "argv", ["x", "--config", str(path), "--precision", "float32"])
-    args, data_args, passed_on = recipe.parse()
-    assert args.rows == list(PAPER_VARIANTS)
-    assert data_args.test is None
-    assert data_args.prepared == (passed_on.get("prepared") or f"{args.output_dir}/data")
+def test_configurations_of_trainings_serve_a_sweep_unless_they_choose_a_row(recipe, monkeypatch):
+    path = REPOSITORY / "recipes" / "configs" / "wmt14_en_de_base.yaml"
+    monkeypatch.setattr(sys, "argv", ["x", "--config", str(path)])
+    parser = recipe.RecipeParser((recipe.SweepArguments, recipe.DataArguments, recipe.ModelArguments))
+    options, changed = recipe.training_options(parser)
     written = yaml.safe_load(path.read_text(encoding="utf-8"))
     for setting in ("max_steps", "save_total_limit", "logging_steps"):
-        assert passed_on[setting] == written[setting]
-    assert not {"test", "variant", "average_last", "output_dir"} & passed_on.keys()
+        assert options[setting] == changed[setting] == written[setting]
+    assert not {"test", "average_last", "output_dir"} & options.keys()
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--variant", "big"])
+    with pytest.raises(SystemExit, match="variant: the rows of Table 3 decide this; give --rows"):
+        recipe.training_options(parser)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,8 @@ def begin(directory: Path, settings: dict[str, Any], resume: bool = False) -> Pa
         ({"d_ff": 32}, "d_ff (16 then, 32 now)"),
         ({"parent": ParentModel(name="m", is_on_hub=False, sha256="5")}, "model (None then, m now)"),
         ({"target_tokens": 300}, "target_tokens (400 then, 300 now)"),
-        ({"muon": True, "seed": 7}, "muon (False then, True now), seed (42 then, 7 now)"),
+        ({"neftune_noise_alpha": 5.0}, "neftune_noise_alpha (None then, 5.0 now)"),
+        ({"muon": True, "seed": 7}, "seed (42 then, 7 now), muon (False then, True now)"),
     ],
 )
 def test_another_training_is_not_resumed(

@@ -16,7 +16,7 @@ from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
-from vaswani_transformer.evaluation.multi_bleu import paper_bleu
+from vaswani_transformer.evaluation.multi_bleu import corpus_bleu, paper_tokenizer
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import Scores, score_translations
 from vaswani_transformer.runs.records import ScoreRecord
@@ -87,7 +87,7 @@ def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
     assert system.sacrebleu.signature == bleu["signature"]
     assert system.chrf.score == pytest.approx(chrf["score"], abs=1e-9)
     assert system.chrf.signature == chrf["signature"]
-    assert system.paper_bleu.score == paper_bleu(BETTER, REFERENCES, "de")
+    assert system.paper_bleu.score == corpus_bleu(BETTER, REFERENCES, paper_tokenizer("de")).score
     assert system.paper_bleu.score != pytest.approx(bleu["score"])
     shown = capsys.readouterr().out
     for score in (system.sacrebleu, system.paper_bleu):
@@ -105,7 +105,7 @@ def test_several_references_and_no_source(run, files):
     assert system.sacrebleu.score == pytest.approx(BLEU().corpus_score(BETTER, [REFERENCES, WORSE]).score)
     assert system.chrf.score == pytest.approx(CHRF().corpus_score(BETTER, [REFERENCES, WORSE]).score)
     both = [list(texts) for texts in zip(REFERENCES, WORSE, strict=True)]
-    assert system.paper_bleu.score == paper_bleu(BETTER, both, "de")
+    assert system.paper_bleu.score == corpus_bleu(BETTER, both, paper_tokenizer("de")).score
     assert system.by_source_length is None
     assert [path.name for path in (files / "out").iterdir()] == ["results.json"]
 
@@ -203,7 +203,11 @@ def test_a_test_set_of_sacrebleu_is_scored_by_its_name(run, lively_model, tmp_pa
     ("options", "message"),
     [
         ("", "model, hypotheses: give exactly one"),
-        ("--model m --compare ref.de --confidence --test_set wmt14", "confidence: give one model"),
+        ("--model m --compare ref.de --confidence --test_set wmt14", "compare: has no effect here; a model keeps"),
+        (
+            "--model {model} --confidence --source short.en --reference short.de",
+            "confidence: needs 200 sentences at least, not 8",
+        ),
         ("--hypotheses better.de --reference out.txt", "target_language: no suffix of a text file, such as train.en"),
         ("--model m --compare m/ --source src.en --reference ref.de", "compare: is the first system itself"),
         ("--hypotheses better.de --reference ref.de --output_dir {model}", "has a config.json; choose another"),

@@ -134,7 +134,8 @@ def test_scores_equal_those_of_generate(talkative_model, options):
             assert hypothesis.score == pytest.approx(float(score), abs=1e-5)
             assert list(hypothesis.tokens) == row[1 : 1 + len(hypothesis.tokens)]
             assert not any(row[1 + len(hypothesis.tokens) :])
-            last = found.candidate(hypothesis.place)
+            step, index = hypothesis.place
+            last = found.steps[step - 1].candidates[index]
             assert last.normalized_score == pytest.approx(hypothesis.score, abs=1e-6)
             assert tokens_of(found, *hypothesis.place) == hypothesis.tokens
 

@@ -10,6 +10,7 @@ import pytest
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.launch.signals import SignalCheckpoint
+from vaswani_transformer.runs.fine_tuning import FineTuningArguments
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun
 
@@ -56,3 +57,17 @@ def test_the_last_checkpoint_is_scored_beside_its_average(run, tmp_path):
         "test": ("test", tmp_path),
         "test_last_checkpoint": ("test", Path("checkpoint-4")),
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "schedule"),
+    [
+        ({}, ("constant", 4000, 1.0)),
+        ({"warmup_steps": 4000}, ("inverse_sqrt", 4000, 1.0)),  # named, although it is the default
+        ({"learning_rate_factor": 1.0}, ("inverse_sqrt", 4000, 1.0)),
+        ({"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 9}, ("constant_with_warmup", 9, 1.0)),
+    ],
+)
+def test_fine_tuning_has_the_schedule_of_the_options_that_were_named(tmp_path, options, schedule):
+    args = FineTuningArguments(str(tmp_path), use_cpu=True, report_to="none", **options)
+    assert (args.lr_scheduler_type, args.warmup_steps, args.learning_rate_factor) == schedule

@@ -8,6 +8,7 @@ from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
+from vaswani_transformer.parsing import treebank
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
 
 
@@ -62,7 +63,7 @@ def test_words_and_labels_have_their_own_vocabularies(options, tmp_path):
         assert row["input_ids"][-1] == row["labels"][-1] == tokenizer.eos_token_id
 
 
-def test_a_prepared_treebank_is_used_again_or_refused(options, tmp_path):
+def test_a_prepared_treebank_is_used_again_or_refused(options, tmp_path, monkeypatch):
     directory = tmp_path / "bank"
     corpora = prepare_treebank(directory, TreebankOptions(**options))
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*")}
@@ -70,6 +71,10 @@ def test_a_prepared_treebank_is_used_again_or_refused(options, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in directory.rglob("*")} == before
     with pytest.raises(ValueError, match=r"gold_copies \(1 then, 3 now\); name another directory"):
         prepare_treebank(directory, TreebankOptions(**options, gold_copies=3))
+    with monkeypatch.context() as later:
+        later.setattr(treebank, "_FORMAT", 99)
+        with pytest.raises(ValueError, match=r"format \(\d+ then, 99 now\)"):
+            prepare_treebank(directory, TreebankOptions(**options))
     (tmp_path / "gold.mrg").write_text(GOLD + GOLD, encoding="utf-8")
     with pytest.raises(ValueError, match=r"train \(.*gold.mrg then, .*gold.mrg now\)"):
         prepare_treebank(directory, TreebankOptions(**options))

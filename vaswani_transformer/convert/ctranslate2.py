@@ -14,7 +14,7 @@ from ..model.configuration_vaswani import VaswaniConfig
 from ..model.generation_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.tokenization_vaswani import VaswaniTokenizer
-from .hypotheses import batches_of_one_length
+from .hypotheses import search_in_batches
 from .output import export_directory
 from .stock_tokenizer import UNUSED, save_stock_tokenizer
 from .weights import PLAIN, SPECIAL_IDS, require_fields
@@ -169,18 +169,18 @@ class CTranslate2Translator:
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        best: list[list[int]] = [[]] * len(sources)
-        for indices in batches_of_one_length(sources):
-            results = self.engine.translate_batch(
-                [self.tokenizer.convert_ids_to_tokens(sources[index]) for index in indices],
-                beam_size=self.search.num_beams,
-                length_penalty=self.search.length_penalty,
-                max_decoding_length=self.search.limit.new_tokens(len(sources[indices[0]])),
-                min_decoding_length=0,
-                max_input_length=0,  # which would cut longer sources off
-                return_end_token=True,
-                use_vmap=True,  # if there is one
-            )
-            for index, result in zip(indices, results, strict=True):
-                best[index] = self.tokenizer.convert_tokens_to_ids(result.hypotheses[0])
-        return best
+        return search_in_batches(sources, self._translate)
+
+    def _translate(self, batch: list[Sequence[int]]) -> list[list[int]]:
+        """The best hypotheses of sources of one length."""
+        results = self.engine.translate_batch(
+            [self.tokenizer.convert_ids_to_tokens(source) for source in batch],
+            beam_size=self.search.num_beams,
+            length_penalty=self.search.length_penalty,
+            max_decoding_length=self.search.limit.new_tokens(len(batch[0])),
+            min_decoding_length=0,
+            max_input_length=0,  # which would cut longer sources off
+            return_end_token=True,
+            use_vmap=True,  # if there is one
+        )
+        return [self.tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]

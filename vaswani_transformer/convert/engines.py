@@ -8,21 +8,22 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
-from ..io.manifests import matching_files_digest
+from ..io.digests import matching_files_digest
 from ..model.languages_vaswani import Directions
+from .output import is_export
 
 
-_FILES = ("*.bin", "onnx/*.onnx", "*config.json", "token*.json", "*vocab*", "vmap.txt")
+_FILES = ("*.bin", "*.safetensors", "onnx/*.onnx", "*config.json", "token*.json", "*vocab*", "vmap.txt")
 
-# The only options of `generate` that engines have, with the only values.
-_OPTIONS = {"num_return_sequences": 1, "return_dict_in_generate": False}
+# What an engine does in any case; it has no other options of `generate`.
+_PLAIN = {"num_return_sequences": 1, "return_dict_in_generate": False}
 
 
 class Engine(Protocol):
     """An exported model that translates: `CTranslate2Translator`, `OnnxTranslator` or `MarianTranslator`."""
 
     @property
-    def rule(self) -> Mapping[str, object]:
+    def rule(self) -> Mapping[str, Any]:
         """Keywords with which `generate` of our model searches by the engine's rules."""
         ...
 
@@ -35,7 +36,7 @@ class ExportedModel:
     """An export with the `generate` that `translate_in_batches` calls; how it searches was decided by the export.
 
     Args:
-        directory: An export to CTranslate2 or ONNX.
+        directory: An export by recipes/export.py.
         config: Configuration of the model that was exported.
         tokenizer: Its tokenizer.
         device: Where CTranslate2 computes; onnxruntime does on the CPU.
@@ -50,7 +51,7 @@ class ExportedModel:
     ) -> None:
         self.engine, self.config = open_engine(Path(directory), device), config
         self.generation_config = GenerationConfig.from_pretrained(directory)
-        self.device, self.dtype = torch.device("cpu"), torch.float32  # of the tensors that `generate` takes and returns
+        self.device, self.dtype = torch.device("cpu"), torch.float32  # as the tensors of `generate`
         exported = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         if exported.get_vocab() != tokenizer.get_vocab():
             raise ValueError(f"engine: {directory} was not made of this model, which has another vocabulary")
@@ -70,7 +71,7 @@ class ExportedModel:
             ValueError: An option is set; or the model has several directions, and a source has no tag of a language.
         """
         for name, value in options.items():
-            if value is not None and (name not in _OPTIONS or value != _OPTIONS[name]):
+            if value not in (None, _PLAIN.get(name)):
                 raise ValueError(f"{name}: the export has decided how the engine searches; leave it out")
         Directions(self.config).require_tagged(input_ids)
         start, end = self.config.decoder_start_token_id, self.config.eos_token_id
@@ -81,7 +82,7 @@ class ExportedModel:
 
 
 def open_engine(directory: Path, device: torch.device) -> Engine:
-    """The engine of an export to CTranslate2 or ONNX."""
+    """The engine of an export by recipes/export.py."""
     if (directory / "model.bin").is_file():
         from .ctranslate2 import CTranslate2Translator
 
@@ -91,7 +92,11 @@ def open_engine(directory: Path, device: torch.device) -> Engine:
         from .onnx import OnnxTranslator
 
         return OnnxTranslator(directory)
-    raise ValueError(f"engine: {directory} is no export to CTranslate2 or ONNX; make one with recipes/export.py")
+    if is_export(directory):
+        from .marian import MarianTranslator
+
+        return MarianTranslator(directory)
+    raise ValueError(f"engine: {directory} is no export; make one with recipes/export.py")
 
 
 def engine_digest(directory: str | Path) -> str:

@@ -28,15 +28,23 @@ _ACTIVATIONS = {"gelu_accurate": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch
 
 # Options that cannot be expressed, and that the weights do not show.
 _INEXPRESSIBLE = (
-    *("encoder_normalize_before", "decoder_normalize_before"),
-    *("no_scale_embedding", "no_token_positional_embeddings"),
-    *("no_enc_token_positional_embeddings", "no_dec_token_positional_embeddings", "cross_self_attention"),
+    "encoder_normalize_before",
+    "decoder_normalize_before",
+    "no_scale_embedding",
+    "no_token_positional_embeddings",
+    "no_enc_token_positional_embeddings",
+    "no_dec_token_positional_embeddings",
+    "cross_self_attention",
 )
 
 # numpy's objects in checkpoints of --eval-bleu, which a conversion does not need: unpickled as an empty class.
 _IGNORED = (
-    *(f"numpy.{core}.multiarray.{name}" for core in ("core", "_core") for name in ("_reconstruct", "scalar")),
-    *("numpy.ndarray", "numpy.dtype"),
+    "numpy.core.multiarray._reconstruct",
+    "numpy.core.multiarray.scalar",
+    "numpy._core.multiarray._reconstruct",
+    "numpy._core.multiarray.scalar",
+    "numpy.ndarray",
+    "numpy.dtype",
 )
 
 _NOT_WEIGHTS = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(_float_tensor|weights))")
@@ -175,7 +183,7 @@ def fairseq_tokenizer(directory: str | Path, config: VaswaniConfig, model_max_le
     """
     directory, languages = Path(directory), [config.source_language, config.target_language]
     paths = [directory / f"dict.{language}.txt" for language in languages]
-    codes = directory / ("code" if (directory / "code").is_file() else "bpecodes")  # of fairseq's models and scripts
+    codes = directory / ("code" if (directory / "code").is_file() else "bpecodes")  # models, scripts
     vocabularies = [read_dictionary(path) for path in paths]
     sizes = (config.vocab_size, config.output_vocab_size)
     for path, vocabulary, size in zip(paths, vocabularies, sizes, strict=True):

@@ -1,6 +1,6 @@
 """The best hypotheses of sources given as token ids, searched in batches of sources of one length."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 import torch
@@ -23,8 +23,24 @@ def batches_of_one_length(sources: Sequence[Sequence[int]], tokens_per_batch: in
             yield indices[start : start + size]
 
 
+def search_in_batches(
+    sources: Sequence[Sequence[int]],
+    search: Callable[[list[Sequence[int]]], Sequence[list[int]]],
+    description: str | None = None,
+) -> list[list[int]]:
+    """What a search returns for each source, in their order; `description` is for a progress bar, None for no bar."""
+    best: list[list[int]] = [[]] * len(sources)
+    with tqdm(total=len(sources), desc=description, unit="sentences", delay=5, disable=description is None) as bar:
+        for indices in batches_of_one_length(sources):
+            hypotheses = search([sources[index] for index in indices])
+            for index, tokens in zip(indices, hypotheses, strict=True):
+                best[index] = tokens
+            bar.update(len(indices))
+    return best
+
+
 def best_hypotheses(
-    model: PreTrainedModel, sources: Sequence[Sequence[int]], description: str, **options: object
+    model: PreTrainedModel, sources: Sequence[Sequence[int]], description: str = "Translating", **options: object
 ) -> list[list[int]]:
     """The best hypothesis of each source by `model.generate`, as token ids with EOS.
 
@@ -34,14 +50,11 @@ def best_hypotheses(
         description: Text of the progress bar.
         options: For `generate`.
     """
-    best: list[list[int]] = [[]] * len(sources)
-    with tqdm(total=len(sources), desc=description, unit="sentences", delay=5) as bar:  # none for short work
-        for indices in batches_of_one_length(sources):
-            batch = torch.tensor([sources[index] for index in indices], device=model.device)  # [batch, source]
-            mask = torch.ones_like(batch)
-            outputs = model.generate(batch, attention_mask=mask, **options)[:, 1:].tolist()  # without the start token
-            for index, tokens in zip(indices, outputs, strict=True):
-                eos = model.config.eos_token_id
-                best[index] = tokens[: tokens.index(eos) + 1] if eos in tokens else tokens
-            bar.update(len(indices))
-    return best
+    eos = model.config.eos_token_id
+
+    def search(batch: list[Sequence[int]]) -> list[list[int]]:
+        ids = torch.tensor(batch, device=model.device)  # [batch, source]
+        outputs = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[:, 1:]  # without the start token
+        return [tokens[: tokens.index(eos) + 1] if eos in tokens else tokens for tokens in outputs.tolist()]
+
+    return search_in_batches(sources, search, description)

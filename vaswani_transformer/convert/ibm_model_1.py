@@ -16,7 +16,7 @@ class Links:
     Attributes:
         pairs: Numbers of the linked pairs of words, in a list without repetitions.
         places: Numbers of the linked target words, in the order of the text.
-        priors: How probable each link is by its place in the sentences, up to a constant.
+        priors: Prior weight of each link, by its place in the sentences.
     """
 
     pairs: np.ndarray
@@ -24,7 +24,7 @@ class Links:
     priors: np.ndarray | float = 1.0
 
     def weights(self, probabilities: np.ndarray) -> np.ndarray:
-        """How probable each link is, up to a constant for each target word."""
+        """Posterior weight of each link, up to a constant for each target word."""
         return self.priors * probabilities[self.pairs]
 
 

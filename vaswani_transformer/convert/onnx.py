@@ -27,6 +27,7 @@ from .stock_tokenizer import save_stock_tokenizer
 # Files of an exported directory, by the names of optimum and transformers.js.
 ENCODER, DECODER = Path("onnx", "encoder_model.onnx"), Path("onnx", "decoder_model_merged.onnx")
 
+_DECODER_INPUTS = ("input_ids", "encoder_attention_mask", "encoder_hidden_states")
 _SOURCE, _TARGET = "encoder_sequence_length", "decoder_sequence_length"
 
 
@@ -155,47 +156,48 @@ def _export_graphs(model: VaswaniForConditionalGeneration, directory: Path, posi
         stack.embed_positions = PositionTable(stack.embed_positions, positions)
     batch, source, target, past, cached = 2, 7, 3, 4, 5  # sizes that differ; torch.export makes constants of 0 and 1
     ids, mask = torch.full((batch, source), 3), torch.ones(batch, source, dtype=torch.long)
-    source_axes = {0: "batch_size", 1: _SOURCE}
+    states = torch.zeros(batch, source, config.d_model)
+    source_axes, target_axes = {0: "batch_size", 1: _SOURCE}, {0: "batch_size", 1: _TARGET}
     names = _cache_names(config.decoder_layers)
-    cache, cache_axes = [], []
-    for name in names:
-        length, axis = (past, _TARGET) if "decoder" in name else (cached, _SOURCE)
-        cache.append(torch.zeros(batch, config.num_heads, length, config.d_k))
-        cache_axes.append({0: "batch_size", 2: f"past_{axis}"})
+    lengths = [(past, _TARGET) if "decoder" in name else (cached, _SOURCE) for name in names]
+    cache = [torch.zeros(batch, config.num_heads, length, config.d_k) for length, _ in lengths]
+    cache_axes = [{0: "batch_size", 2: f"past_{axis}"} for _, axis in lengths]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it remarks on torchvision
-    with warnings.catch_warnings(action="ignore"):  # of axes that share a name
+    with warnings.catch_warnings(action="ignore"):  # axes share names
         _export(
             Encoder(model),
             directory / ENCODER,
-            {"input_ids": (ids, source_axes), "attention_mask": (mask, source_axes)},
+            examples=(ids, mask),
+            axes=(source_axes, source_axes),
+            inputs=["input_ids", "attention_mask"],
             outputs=["last_hidden_state"],
         )
         _export(
             Decoder(model),
             directory / DECODER,
-            {
-                "input_ids": (ids[:, :target], {0: "batch_size", 1: _TARGET}),
-                "encoder_attention_mask": (mask, source_axes),
-                "encoder_hidden_states": (torch.zeros(batch, source, config.d_model), source_axes),
-                "past_key_values": (cache, cache_axes),
-            },
+            examples=(ids[:, :target], mask, states, cache),
+            axes=(target_axes, source_axes, source_axes, cache_axes),
+            inputs=[*_DECODER_INPUTS, *(f"past_key_values.{name}" for name in names)],
             outputs=["logits", *(f"present.{name}" for name in names)],
-            names=names,
         )
 
 
 def _export(
-    module: nn.Module, path: Path, inputs: dict[str, tuple[Any, Any]], outputs: list[str], names: Sequence[str] = ()
+    module: nn.Module,
+    path: Path,
+    examples: tuple[Any, ...],
+    axes: tuple[Any, ...],
+    inputs: list[str],
+    outputs: list[str],
 ) -> None:
-    """Write a module's graph; `inputs` are examples with their dynamic axes, `names` name `past_key_values`."""
-    plain = [name for name in inputs if name != "past_key_values"]
+    """Write a module's graph, from examples of its arguments and names for their dynamic axes."""
     torch.onnx.export(
         module.eval(),
-        tuple(example for example, _ in inputs.values()),
+        examples,
         path,
-        input_names=[*plain, *(f"past_key_values.{name}" for name in names)],
+        input_names=inputs,
         output_names=outputs,
-        dynamic_shapes=tuple(axes for _, axes in inputs.values()),
+        dynamic_shapes=axes,
         dynamo=True,
         external_data=False,
         verbose=False,
@@ -263,7 +265,7 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
             },
         )
         tensors = [torch.from_numpy(array) for array in present]
-        pairs = list(zip(tensors[::2], tensors[1::2], strict=True))  # of self-attention and the other in turn
+        pairs = list(zip(tensors[::2], tensors[1::2], strict=True))  # self-attention and the other in turn
         cache = EncoderDecoderCache(DynamicCache(pairs[::2]), DynamicCache(pairs[1::2]))
         return Seq2SeqLMOutput(logits=torch.from_numpy(logits), **{CACHE: cache})
 

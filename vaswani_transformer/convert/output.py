@@ -1,15 +1,22 @@
 """The output directory of an export."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ..io.files import atomic_directory
+from ..io.manifests import Manifest
 
 
 PARITY = "parity.json"
-_FILES = "export.json"  # lists the files of an export, and marks a directory as one
+
+
+def is_export(directory: Path) -> bool:
+    """Whether a directory is an export, by its manifest."""
+    try:
+        return Manifest.load(directory).notes.get("is_export") is True
+    except (OSError, ValueError):
+        return False
 
 
 @contextmanager
@@ -24,9 +31,8 @@ def export_directory(output: Path, force: bool) -> Iterator[Path]:
         FileExistsError: `output` exists, and `force` is false or it is no export.
         ValueError: Another process is writing `output`.
     """
-    if force and output.exists() and not (output / _FILES).is_file():
+    if force and output.exists() and not is_export(output):
         raise FileExistsError(f"output: {output} is not an exported model, so it is kept; name another directory")
     with atomic_directory(output, replace=force) as directory:
         yield directory
-        files = sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
-        (directory / _FILES).write_text(json.dumps({"files": files}, indent=2) + "\n", encoding="utf-8")
+        Manifest.from_files(directory, is_export=True).save(directory)

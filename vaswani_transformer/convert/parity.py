@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -79,6 +80,7 @@ def parity_report(
     sentences: Sequence[str],
     references: Sequence[str] | None = None,
     tokenizer_file: Path | None = None,
+    language: str | None = None,
 ) -> ParityReport:
     """Translate with our model and with the exported one, and compare the hypotheses, and the tokens of the sentences.
 
@@ -89,6 +91,7 @@ def parity_report(
         sentences: Source sentences; surrounding white space is removed, and blank ones are left out.
         references: Their translations, for BLEU.
         tokenizer_file: The exported `tokenizer.json`, if there is one.
+        language: Code of the references' language, by which sacreBLEU chooses its tokenizer.
 
     Raises:
         ValueError: All sentences are blank.
@@ -99,26 +102,31 @@ def parity_report(
     model.eval()
     texts = [sentences[line].strip() for line in lines]
     sources = tokenizer(texts)["input_ids"]
-    ours, exported = search(model, sources), engine.hypotheses(sources)
+    search = partial(best_hypotheses, model, description="Translating with our model")
+    ours, exported = search(sources), engine.hypotheses(sources)
     differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
-    by_rule = search(model, [sources[row] for row in differing], **engine.rule)
+    by_rule = search([sources[row] for row in differing], **engine.rule)
     differences = []
     for row, same in zip(differing, by_rule, strict=True):
         first, second = (normalised_score(model, sources[row], each[row]) for each in (ours, exported))
         source, our_text, exported_text = tokenizer.batch_decode(
             [sources[row], ours[row], exported[row]], skip_special_tokens=True
         )
-        kind = _kind(first, second, is_same_by_rule=same == exported[row])
+        kind = "ours_scores_higher" if first > second else "exported_scores_higher"
+        if same == exported[row]:
+            kind = "rule"
+        if abs(first - second) < TIE:
+            kind = "tie"
         differences.append(Difference(lines[row] + 1, kind, source, our_text, exported_text, first, second))
     kinds = [difference.kind for difference in differences]
-    bleu = None
+    bleu = same_tokens = None
     if references is not None:
         targets = [references[line] for line in lines]
-        bleu = {
-            name: sacrebleu_score(tokenizer.batch_decode(hypotheses, skip_special_tokens=True), targets)
+        translations = {
+            name: tokenizer.batch_decode(hypotheses, skip_special_tokens=True)
             for name, hypotheses in (("ours", ours), ("exported", exported))
         }
-    same_tokens = None
+        bleu = {name: sacrebleu_score(each, targets, language) for name, each in translations.items()}
     if tokenizer_file is not None:
         encodings = Tokenizer.from_file(str(tokenizer_file)).encode_batch(texts)
         same_tokens = sum(encoding.ids == ids for encoding, ids in zip(encodings, sources, strict=True))
@@ -130,22 +138,6 @@ def parity_report(
         bleu=bleu,
         same_tokens=same_tokens,
     )
-
-
-def search(
-    model: VaswaniForConditionalGeneration, sources: Sequence[Sequence[int]], **options: object
-) -> list[list[int]]:
-    """Our model's best hypotheses, as token ids with EOS; `options` are for `generate`."""
-    return best_hypotheses(model, sources, "Translating with our model", **options)
-
-
-def _kind(ours: float, exported: float, is_same_by_rule: bool) -> str:
-    """The kind of a difference, from the scores of both hypotheses."""
-    if abs(ours - exported) < TIE:
-        return "tie"
-    if is_same_by_rule:
-        return "rule"
-    return "ours_scores_higher" if ours > exported else "exported_scores_higher"
 
 
 @torch.no_grad()

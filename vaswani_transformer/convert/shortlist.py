@@ -64,23 +64,24 @@ def _tokenized(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[str, st
 
 def _links(rows: Rows, targets: np.ndarray, size: int) -> Links:
     """All links of these rows; a pair of tokens is `source * size + target`."""
-    sources = np.concatenate([np.repeat(source, len(target)) for source, target in rows])
+    sources = np.concatenate([np.repeat(source, len(target)) for source, target in rows])  # [links]
     ends = np.cumsum([len(target) for _, target in rows])
     places = [
         np.tile(np.arange(end - len(target), end), len(source))
         for (source, target), end in zip(rows, ends, strict=True)
     ]
-    flat = np.concatenate(places)
-    return Links(sources * size + targets[flat], flat.astype(np.int32))
+    linked = np.concatenate(places)  # [links] where each link's target stands in `targets`
+    return Links(sources * size + targets[linked], linked.astype(np.int32))
 
 
 def _candidates(corpus: list[Links], common: np.ndarray, size: int) -> list[list[int]]:
     """For each source token itself, and the likeliest target tokens that are not among the common ones."""
-    pairs = reduce(np.union1d, (links.pairs for links in corpus), np.empty(0, np.int64))
+    pairs = reduce(np.union1d, (links.pairs for links in corpus), np.empty(0, np.int64))  # [pairs], ascending
     sources, targets = np.divmod(pairs, size)
     numbered = [Links(np.searchsorted(pairs, links.pairs).astype(np.int32), links.places) for links in corpus]
     probabilities = fit_model_1(numbered, sources)
-    likely = np.flatnonzero((probabilities >= _LEAST) & ~np.isin(targets, common) & (sources != targets))
+    is_likely = (probabilities >= _LEAST) & ~np.isin(targets, common) & (sources != targets)
+    likely = np.flatnonzero(is_likely)  # numbers of pairs
     likely = likely[np.lexsort((-probabilities[likely], sources[likely]))]  # by source, the likeliest first
     candidates: list[list[int]] = [[token] for token in range(size)]
     for source, target in zip(sources[likely].tolist(), targets[likely].tolist(), strict=True):

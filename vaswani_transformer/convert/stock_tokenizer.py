@@ -44,7 +44,7 @@ def save_stock_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path, po
     entries = state["model"]["vocab"]
     silent = [token["content"] for token in state["added_tokens"] if token["special"] and token["content"] in entries]
     state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] not in silent]
-    state["padding"] = state["truncation"] = None  # of the last call
+    state["padding"] = state["truncation"] = None  # left by the last call
     backend = Tokenizer.from_str(json.dumps(state))
     names = "|".join([*map(re.escape, silent), UNUSED.format(r"\d+")])
     rest = [] if backend.decoder is None else [backend.decoder]

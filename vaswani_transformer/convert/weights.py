@@ -62,7 +62,7 @@ def model_from_weights(weights: Weights, **fields: Any) -> VaswaniForConditional
         if "model.shared.weight" in model.state_dict():
             state["model.shared.weight"] = weights["encoder.embed_tokens.weight"]
         model.load_state_dict(state)
-    except (KeyError, RuntimeError) as error:  # of a weight that is missing; of names and shapes
+    except (KeyError, RuntimeError) as error:  # a weight is missing; names or shapes differ
         reason = " ".join(str(error).split())
         raise ValueError(f"weights: only the paper's encoder-decoder can be expressed ({reason})") from error
     return model.eval()
@@ -135,7 +135,7 @@ def model_from_transformers(
     Raises:
         ValueError: The architecture of this package cannot express the model.
     """
-    config = model.config
+    config, tokens = model.config, {name: getattr(model.config, name) for name in SPECIAL_IDS}
     if not config.scale_embedding:
         raise ValueError("scale_embedding: is false, but embeddings are always multiplied by sqrt(d_model), as in 3.4")
     converted = model_from_weights(
@@ -147,22 +147,14 @@ def model_from_transformers(
         activation_dropout=config.activation_dropout,
         layer_norm_eps=1e-5,  # PyTorch's default
         zero_padding_embedding=False,
-        **_tokens(model),
+        **tokens,
         **positions,
     )
-    converted.generation_config = _search(model)
+    search = model.generation_config.to_diff_dict()
+    search = {name: value for name, value in search.items() if name[0] != "_" and name != "transformers_version"}
+    # A new one: transformers does not load all fields of a generation_config that was derived from a config.
+    converted.generation_config = GenerationConfig(**{**tokens, **search, "length_penalty_type": "transformers"})
     return converted.to(model.dtype)
-
-
-def _tokens(model: PreTrainedModel) -> dict[str, Any]:
-    return {name: getattr(model.config, name) for name in SPECIAL_IDS}
-
-
-def _search(model: PreTrainedModel) -> GenerationConfig:
-    """A new generation_config with the source's fields; transformers does not load all fields of a derived one."""
-    settings = model.generation_config.to_diff_dict()
-    settings = {name: value for name, value in settings.items() if name[0] != "_" and name != "transformers_version"}
-    return GenerationConfig(**{**_tokens(model), **settings, "length_penalty_type": "transformers"})
 
 
 def equal_heads(encoder: int | None, decoder: int | None) -> int:

@@ -100,7 +100,7 @@ def choose_heads(
 ) -> ChosenHeads:
     """Choose among the candidates of both models those with the highest agreement (Chen et al., 2020). Collective.
 
-    The first of every two pairs choose, and the second show how well.
+    Every other pair is used to choose, and the pairs between to measure the agreement.
 
     Args:
         forward: Aligns from sources to targets.
@@ -109,8 +109,9 @@ def choose_heads(
         targets: Their translations.
         same: Choose the same heads for both, as a model of both directions keeps them.
     """
-    ahead = zip(*forward.align(sources, targets, forward.candidates), strict=True)
-    back = zip(*backward.align(targets, sources, backward.candidates), strict=True)
+    heads = forward.candidates, backward.candidates
+    ahead = zip(*forward.align(sources, targets, heads[0]), strict=True)
+    back = zip(*backward.align(targets, sources, heads[1]), strict=True)
     forward_links = [[set(links) for links in candidate] for candidate in ahead]  # [candidates][pairs]
     backward_links = [[{(s, t) for t, s in links} for links in candidate] for candidate in back]
 
@@ -120,9 +121,8 @@ def choose_heads(
         both = sum(len(a & b) for a, b in zip(one, other, strict=True))
         return 2 * both / max(1, sum(map(len, one)) + sum(map(len, other)))
 
-    numbers = range(len(forward_links)), range(len(backward_links))
-    choices = [choice for choice in product(*numbers) if not same or choice[0] == choice[1]]
+    choices = product(range(len(heads[0])), range(len(heads[1])))
+    choices = ((first, second) for first, second in choices if not same or first == second)
     best = max(choices, key=lambda choice: agreement(choice, 0))
     last_layers = forward.model.config.decoder_layers - 1, backward.model.config.decoder_layers - 1
-    heads = forward.candidates[best[0]], backward.candidates[best[1]]
-    return ChosenHeads(*heads, agreement(best, 1), agreement(last_layers, 1))
+    return ChosenHeads(heads[0][best[0]], heads[1][best[1]], agreement(best, 1), agreement(last_layers, 1))

@@ -1,7 +1,7 @@
 """Options shared by all recipes that decode with a saved model."""
 
 from dataclasses import MISSING, dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from accelerate import PartialState
 from transformers import PreTrainedModel
@@ -15,6 +15,8 @@ BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
 ALPHA = Interval(minimum=-100, maximum=100)
 DecodingPrecision = Literal["auto", "float32", "bf16", "fp16"]
 
+# Options with the names of keywords of `generate`.
+_GENERATE = ("num_beams", "length_penalty", "max_new_tokens", "num_return_sequences", "temperature")
 _DTYPES = {"auto": "auto", "float32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # PyTorch's names
 
 
@@ -53,8 +55,6 @@ class DecodingArguments:
 class SearchArguments:
     """Options of beam search (6.1)."""
 
-    keywords: ClassVar[tuple[str, ...]] = ("num_beams", "length_penalty")  # options with `generate`'s names
-
     num_beams: int | None = option(
         None, "Beams (6.1); by default the model's generation_config.", BEAMS, decides="translations"
     )
@@ -65,7 +65,7 @@ class SearchArguments:
     @property
     def generate_kwargs(self) -> dict[str, Any]:
         """Keywords for `generate`; what is missing is decided by the model's generation_config."""
-        return {name: getattr(self, name) for name in self.keywords if getattr(self, name) is not None}
+        return {name: value for name, value in vars(self).items() if name in _GENERATE and value is not None}
 
 
 @dataclass
@@ -75,16 +75,10 @@ class ShownSearchArguments(SearchArguments):
     model: str = option(MISSING, "Directory of a saved model of this package, or its name on the Hub.")
     target_language: str | None = option(None, "Language to translate into, of a model of both directions.")
 
-    def open(self) -> SavedModel:
-        """Check the model by `open_model`."""
-        return open_model(self.model, model_type="vaswani")
-
 
 @dataclass
 class GenerationArguments(DecodingArguments, SearchArguments):
     """Options of `generate`: beam search (6.1) or sampling, and the number of hypotheses."""
-
-    keywords = (*SearchArguments.keywords, "max_new_tokens", "num_return_sequences", "temperature")
 
     max_new_tokens: int | None = option(
         None,

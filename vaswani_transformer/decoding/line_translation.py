@@ -30,7 +30,7 @@ class LineTranslator:
     def __init__(self, models: list[SavedModel], options: TranslationOptions) -> None:
         saved, *ensemble = models
         self._options, self._tokenizer = options, saved.tokenizer
-        self._columns: tuple[str, str] | None = None  # of source and target in JSON
+        self._columns: tuple[str, str] | None = None  # for source and target in JSON
         if options.writes_json:
             directions = Directions(saved.config)
             source, target = directions.languages(directions.tag(None, options.target_language, is_required=True))

@@ -10,12 +10,13 @@ from transformers import PreTrainedConfig
 from ..convert.engines import engine_digest
 from ..data.tables import read_table, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
-from ..io.files import Json
-from ..io.manifests import MODEL_FILES, matching_files_digest
+from ..io.digests import matching_files_digest
+from ..io.files import Json, require_new_file
+from ..io.manifests import MODEL_FILES
 from ..model.ensemble import require_same_tokens
 from ..model.languages_vaswani import Directions
 from ..model.saved_model import SavedModel
-from ..options.arguments import decisive_values, option, refuse_unused, require_new_file
+from ..options.arguments import decisive_names, decisive_values, option, refuse_unused
 from .decoding_arguments import GenerationArguments
 
 
@@ -45,7 +46,7 @@ class TranslationOptions(GenerationArguments):
         False, "Write these and the word alignment, in Pharaoh format, into .jsonl.", decides="translations"
     )
     engine: str | None = option(
-        None, "Directory of the model's export to CTranslate2 or ONNX by export.py, which then translates in its place."
+        None, "Directory of the model's export by export.py, which then translates in its place."
     )
     ensemble: list[str] | None = option(
         None, "More saved models with the same tokenizer: the search follows the mean of all models' probabilities."
@@ -53,16 +54,17 @@ class TranslationOptions(GenerationArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        scores = ("return_scores", "return_alignment")
         if self.ensemble is not None:
-            names = ("engine", "do_sample", "return_scores", "return_alignment")
-            refuse_unused(self, dict.fromkeys(names, "it takes one model; leave out this option or --ensemble"))
+            advice = "it takes one model; leave out this option or --ensemble"
+            refuse_unused(self, dict.fromkeys(("engine", "do_sample", *scores), advice))
         if self.engine is not None:
-            searching = ("precision", "num_beams", "length_penalty", "max_new_tokens", "num_return_sequences")
+            search = decisive_names(GenerationArguments, "translations")
             advice = "an engine gives the best translation, by its own generation_config; leave one of the two out"
-            refuse_unused(self, dict.fromkeys((*searching, "do_sample", "return_scores", "return_alignment"), advice))
+            refuse_unused(self, dict.fromkeys((*search, *scores), advice))
         if not self.writes_json:
             advice = f"{self.output} has lines of text; name an output that ends in .jsonl"
-            refuse_unused(self, dict.fromkeys(("return_scores", "return_alignment"), advice))
+            refuse_unused(self, dict.fromkeys(scores, advice))
 
     @property
     def writes_json(self) -> bool:

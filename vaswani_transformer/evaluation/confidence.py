@@ -11,8 +11,9 @@ from .scores import chrf_score
 
 # Sentences of a point of the curve at least, and points at most.
 _SENTENCES_A_POINT, _POINTS = 20, 20
+LEAST_SENTENCES = 2 * 5 * _SENTENCES_A_POINT  # five points for each half
 
-_BINS = 10  # of the calibration
+_BINS = 10  # tenths of the translations
 _LEFT_OUT = (0.1, 0.2)  # shares of the translations, the least confident ones
 
 
@@ -27,13 +28,13 @@ class CalibrationBin:
 
 @dataclass(frozen=True)
 class ConfidenceReport:
-    """How well confidence tells good translations from bad ones. All chrF are from 0 to 100.
+    """Agreement of confidence and chrF, both from 0 to 100.
 
     Each half of the sentences has the confidence of a curve that was fitted to the other half.
 
     Attributes:
         curve: Fitted to all sentences: points of mean log-probability a token, and chrF, both ascending; the first and
-            the last end the range that was measured.
+            the last bound the measured range.
         rank_correlation: Spearman's, between mean log-probability a token and chrF.
         calibration_error: Mean distance of confidence and chrF of a bin.
         bins: Translations by confidence, ascending.
@@ -51,25 +52,19 @@ class ConfidenceReport:
 def measure_confidence(
     means: Sequence[float], lines: Sequence[str], references: Sequence[Sequence[str]]
 ) -> ConfidenceReport | None:
-    """Fit the curve, and measure by cross-validation what it is worth; None if all translations are alike.
+    """Fit the curve, and measure its worth by cross-validation; None if too few sentences differ.
 
     Args:
         means: Mean log-probability a token of each translation.
         lines: The translations.
         references: The references of each.
-
-    Raises:
-        ValueError: There are too few sentences.
     """
-    least = 2 * 5 * _SENTENCES_A_POINT  # five points for each half
-    if len(lines) < least:
-        raise ValueError(f"confidence: needs {least} sentences at least, not {len(lines)}")
     metric = CHRF()
     quality = np.array(
-        [metric.sentence_score(line, list(known)).score for line, known in zip(lines, references, strict=True)]
+        [metric.sentence_score(line, list(texts)).score for line, texts in zip(lines, references, strict=True)]
     )
     values = np.asarray(means)
-    if np.ptp(values) == 0 or np.ptp(quality) == 0:
+    if len(lines) < LEAST_SENTENCES or np.ptp(values) == 0 or np.ptp(quality) == 0:
         return None
     confidence = np.zeros(len(values))
     for half in (0, 1):

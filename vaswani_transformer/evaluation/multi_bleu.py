@@ -39,20 +39,9 @@ def multi_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[S
     """Corpus BLEU of tokenized lines, from 0 to 100, as multi-bleu.perl computes it.
 
     Each line has one reference or several. Tokens are separated by single spaces, so that an empty line is one empty
-    token, as in the published values of tensorflow/nmt. The script splits at any white space, as `paper_bleu` does.
+    token, as in the published values of tensorflow/nmt. The script splits at any white space.
     """
     return corpus_bleu(hypotheses, references, split_at_spaces).score
-
-
-def paper_bleu(hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], language: str) -> float:
-    """The BLEU of Table 2, 0 to 100, of plain text: `paper_tokenizer`, then counts as in multi-bleu.perl.
-
-    Args:
-        hypotheses: Translations, not tokenized.
-        references: One text, or several alternatives, for each of them.
-        language: Code of the target language, such as "de" or "pt_BR".
-    """
-    return corpus_bleu(hypotheses, references, paper_tokenizer(language)).score
 
 
 def split_at_spaces(line: str) -> list[str]:
@@ -61,7 +50,7 @@ def split_at_spaces(line: str) -> list[str]:
 
 
 def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
-    """A function that tokenizes text like the authors' script: Moses' tokenizer.perl, then `split_compounds`.
+    """A function that tokenizes text like the authors' script (Table 2): Moses' tokenizer, then `split_compounds`.
 
     Moses escapes `&`, quotes and brackets. The authors published a script for German only. In all other languages,
     Moses' tokenizer runs alone. (fairseq's French BLEU is higher, because its corpus was tokenized with every hyphen
@@ -120,7 +109,7 @@ def corpus_bleu(
 
 
 class MultiBleu(evaluate.Metric):
-    """`multi_bleu` or, given a language, `paper_bleu`, with precisions, lengths and a signature."""
+    """`multi_bleu` or, given a language, the BLEU of Table 2, with precisions, lengths and a signature."""
 
     def _info(self) -> evaluate.MetricInfo:
         text = datasets.Value("string")

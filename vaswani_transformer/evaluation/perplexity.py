@@ -73,13 +73,3 @@ def nats_of_pairs(
     for indices, values in gather_object(scored):
         nats[indices] = values
     return nats
-
-
-def dual_cross_entropy(forward: np.ndarray, backward: np.ndarray | None = None) -> np.ndarray:
-    """The cost that tells noisy sentence pairs (Junczys-Dowmunt, 2018, without its exponential): `[pairs]`.
-
-    Args:
-        forward: `[pairs]` cross-entropy of each target given its source, per token.
-        backward: The same in the opposite direction; without it, the cost is `forward`.
-    """
-    return forward if backward is None else np.abs(forward - backward) + (forward + backward) / 2

@@ -13,6 +13,10 @@ from ..model.languages_vaswani import is_same_language, writes_spaces
 from .multi_bleu import MultiBleu
 
 
+# Sentences of 1 to 10 words form a group, and so on; those with more than 60 form one.
+_WIDTH, _LONGEST = 10, 60
+
+
 @dataclass(frozen=True)
 class Score:
     """A corpus score from 0 to 100, and its sacreBLEU signature."""
@@ -132,8 +136,6 @@ def bleu_by_source_length(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     language: str | None = None,
-    width: int = 10,
-    longest: int = 60,
 ) -> list[LengthGroup]:
     """sacreBLEU of sentences grouped by the number of white-space separated words of their sources.
 
@@ -142,19 +144,18 @@ def bleu_by_source_length(
         hypotheses: Their translations.
         references: One or several for each hypothesis, the same number for all.
         language: Code of the target language, by which text is tokenized.
-        width: Number of lengths in a group.
-        longest: Longer sources form one group.
     """
     groups: dict[int, list[int]] = {}
     for index, source in enumerate(sources):
         length = max(1, len(source.split()))
-        groups.setdefault(min(length - 1, longest) // width, []).append(index)
+        groups.setdefault(min(length - 1, _LONGEST) // _WIDTH, []).append(index)
     scored = []
     for group, indices in sorted(groups.items()):
-        texts, known = [hypotheses[index] for index in indices], [references[index] for index in indices]
-        end = (group + 1) * width if (group + 1) * width <= longest else None
-        bleu = sacrebleu_score(texts, known, language).score
-        scored.append(LengthGroup(group * width + 1, end, len(indices), bleu))
+        texts, their_references = [hypotheses[index] for index in indices], [references[index] for index in indices]
+        first = group * _WIDTH + 1
+        end = None if first > _LONGEST else group * _WIDTH + _WIDTH
+        bleu = sacrebleu_score(texts, their_references, language).score
+        scored.append(LengthGroup(first, end, len(indices), bleu))
     return scored
 
 
@@ -200,7 +201,7 @@ def two_sided_bootstrap(
     samples: int,
     seed: int = 12345,
 ) -> float:
-    """P-value of a difference d: how often a sample's differs from the samples' mean by |d| or more.
+    """P-value of a difference d: the share of samples whose difference deviates from the mean one by at least |d|.
 
     It is (k + 1) / (samples + 1) for k such samples of the test set, drawn with replacement, but at least 2^(1 - n) for
     n sentences: a sign test's, if one system is better in all of them. The samples of one sentence are all equal.

@@ -6,7 +6,8 @@ from math import sqrt
 from statistics import fmean, stdev
 
 from ..io.typed_json import Record
-from ..runs.records import Provenance, RunRecord
+from ..runs.paper_values import departures
+from ..runs.records import Provenance, RunRecord, RunSettings
 from .numbers import PAPER_SCORES, RowCost
 
 
@@ -128,11 +129,24 @@ def summarize_sweep(runs: Mapping[str, Mapping[int, RunRecord]], run: Provenance
             target_tokens=first.settings.target_tokens,
             sentences=first.validation.sentences,
             signature=first.validation.bleu.signature,
-            schedule=first.settings.schedule,
+            schedule=_schedule(first.settings),
             alpha=first.settings.alpha,
-            departures=first.settings.departures,
+            departures=[
+                f"{name}: {value} (the paper: {paper})"
+                for name, value, paper in departures(vars(first.settings) | first.settings.others)
+            ],
         ),
     )
+
+
+def _schedule(settings: RunSettings) -> str:
+    """The learning rate, and its warm-up."""
+    rate, warmup = f"constant, {settings.learning_rate:g} (the paper: that of section 5.3)", "no warm-up"
+    if settings.lr_scheduler_type == "inverse_sqrt":
+        rate = f"that of section 5.3 times {settings.learning_rate_factor:g}"
+    if settings.lr_scheduler_type != "constant":
+        warmup = f"warm-up of {settings.warmup_steps:,} steps"
+    return f"{rate}; {warmup} (the paper: 4,000)"
 
 
 def _summarize_row(by_seed: Mapping[int, RunRecord]) -> Row:

@@ -4,19 +4,18 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
 
 import torch
 
 from ..io.console import printable
 from ..io.files import Json, read_json
-from ..io.manifests import require_same_manifest
+from ..io.origins import require_same_origin
 from ..launch.processes import LAUNCHER
-from ..model.configuration_vaswani import VaswaniConfig
+from ..model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from ..runs.records import RunRecord
 
 
@@ -77,19 +76,15 @@ def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
 
 def require_same_sweep(directory: Path, manifest: Mapping[str, Json]) -> None:
     """Raise a ValueError if a directory holds another sweep or other files."""
-    if not (directory / "sweep.json").exists():
-        others = [path for path in directory.iterdir() if path.suffix not in (".tmp", ".lock")]
-        if any(path.name not in ("data", "training.yaml") for path in others):
-            raise ValueError(f"output_dir: {directory} has files that are not of a sweep; choose another")
-        return
-    before = read_json(directory / "sweep.json")
-    defaults: dict[str, Json] = dict.fromkeys({**before, **manifest}, "the default")
-    require_same_manifest(
-        {**defaults, **before},
-        {**defaults, **manifest},
-        f"output_dir: {directory} holds a sweep that differs in",
-        "repeat the command that began it to continue it, or choose another directory",
-    )
+    if (directory / "sweep.json").exists():
+        require_same_origin(
+            read_json(directory / "sweep.json"),
+            manifest,
+            f"output_dir: {directory} holds a sweep that differs in",
+            "repeat the command that began it to continue it, or choose another directory",
+        )
+    elif any((directory / row).exists() for row in PAPER_VARIANTS):
+        raise ValueError(f"output_dir: {directory} has files that are not of a sweep; choose another")
 
 
 def shares(use_cpu: bool, parallel: int | None) -> list[dict[str, str]]:
@@ -114,38 +109,41 @@ def train_all(
         command: The program that trains a job, and its options.
     """
     waiting = [job for job in jobs if job.results is None]
-    free, started = SimpleQueue[dict[str, str]](), list[subprocess.Popen]()
-    for variables in environments:
-        free.put(variables)
+    free, running = [*environments], list[tuple[Job, dict[str, str], subprocess.Popen]]()
+    failed = []
+    try:
+        while waiting or running:
+            while waiting and free:
+                job, variables = waiting.pop(0), free.pop(0)
+                print(f"{job.name}: training, see {job.log}", flush=True)
+                running.append((job, variables, _start(command(job), job.log, variables)))
+            time.sleep(0.1)
+            for job, variables, process in [each for each in running if each[2].poll() is not None]:
+                running.remove((job, variables, process))
+                free.append(variables)
+                print(_outcome(job, process.returncode), flush=True)
+                if job.results is None:
+                    failed.append(job)
+    finally:
+        for *_, process in running:
+            process.terminate()
+        for *_, process in running:
+            process.wait()
+    return failed
 
-    def train(job: Job) -> bool:
-        """Whether the job could be trained."""
-        variables = free.get()
-        print(f"{job.name}: training, see {job.log}", flush=True)
-        job.directory.mkdir(parents=True, exist_ok=True)
-        with job.log.open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, *command(job)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **variables, LAUNCHER: str(os.getpid())},  # it ends when this process does
-                start_new_session=True,  # Ctrl-C reaches the sweep only
-            )
-        started.append(process)
-        status = process.wait()
-        free.put(variables)
-        print(_outcome(job, status), flush=True)
-        return job.results is not None
 
-    with ThreadPoolExecutor(len(environments)) as pool:
-        try:
-            return [job for job, is_trained in zip(waiting, pool.map(train, waiting), strict=True) if not is_trained]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in started:
-                process.terminate()
-            raise
+def _start(command: Sequence[str], log: Path, variables: Mapping[str, str]) -> subprocess.Popen:
+    """Start a training that prints to a file, and ends when this process does."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, *command],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **variables, LAUNCHER: str(os.getpid())},
+            start_new_session=True,  # Ctrl-C reaches the sweep only
+        )
 
 
 def _outcome(job: Job, status: int) -> str:

@@ -15,7 +15,7 @@ from .trees import tree_to_sequence
 
 
 _PHRASES, _WORDS = 0.15, 0.05  # share of phrases and of words that are exchanged
-_TRIES = 10
+_TRIES = 10  # for a new copy of a tree, and for a phrase of a similar length
 
 
 class Recombiner:

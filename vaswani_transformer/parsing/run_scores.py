@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -30,7 +30,7 @@ class GoldTrees:
 
     @classmethod
     def load(cls, file: str | Path, language: str, train: Iterable[str | Path] = ()) -> "GoldTrees":
-        """The trees of a file that `prepare_treebank` wrote, with their tags, by which EVALB deletes words.
+        """The trees of a file that `prepare_treebank` wrote, with the tags that EVALB needs to delete punctuation.
 
         Args:
             file: The file.
@@ -52,7 +52,7 @@ class GoldTrees:
     def sample(self, size: int) -> "GoldTrees":
         """`size` sentences, evenly spaced; all, if there are fewer."""
         places = spread(len(self.trees), size)
-        return GoldTrees([self.sentences[place] for place in places], [self.trees[place] for place in places])
+        return replace(self, sentences=[self.sentences[n] for n in places], trees=[self.trees[n] for n in places])
 
 
 def score_split(directory: Path, data: TrainingData, split: str, gold: GoldTrees) -> tuple[ParsingSplit, list[Parse]]:

@@ -12,13 +12,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import datasets
 from nltk import Tree
 
 from ..data.text_files import read_lines
+from ..io.digests import content_digest
 from ..io.files import Json, atomic_directory, locked
-from ..io.manifests import Manifest, content_digest, find_damage, identify, require_same_manifest
+from ..io.manifests import Manifest, find_damage
+from ..io.origins import identify, require_same_origin
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import COUNT, Interval, option
@@ -30,7 +33,7 @@ _SPLITS = ("train", "validation", "test")
 
 # 6,600 trees of a small grammar of English, written by the generator parsing/demo_treebank.py of commit c5a46b3.
 _DEMO = Path(__file__).with_name("demo")
-_FORMAT = 2  # increment it when the preparation changes, so that cached corpora are prepared again
+_FORMAT = 2  # increment it when the preparation changes, so that what was prepared before is not used
 
 
 def read_treebank(file: str, split: str) -> Iterator[Tree]:
@@ -79,11 +82,12 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
             cannot have that size, or the directory holds corpora of other treebanks or options.
         OSError: A file is missing or cannot be written.
     """
-    origin = {field.name: getattr(options, field.name) for field in fields(TreebankOptions)}
+    origin: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(TreebankOptions)}
+    origin["format"] = _FORMAT
     for name in (*_SPLITS, "silver"):
         origin[name] = [file if file == "demo" else identify(file) for file in origin[name] or ()]
     if directory is None:
-        name = f"treebank-{content_digest({**origin, 'format': _FORMAT})[:32]}"
+        name = f"treebank-{content_digest(origin)[:32]}"
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", name)
     directory = Path(directory)
     if not directory.exists():
@@ -92,8 +96,9 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
                 _write(directory, options, origin)
     if (damage := find_damage(directory)) is not None:
         raise ValueError(f"prepared: {directory}: {damage}; delete it to prepare it anew")
-    what, advice = f"prepared: {directory} was prepared otherwise:", f"name another directory, or delete {directory}"
-    require_same_manifest(Manifest.load(directory).notes, origin, what, advice)
+    what = f"prepared: {directory} was prepared with other treebanks or options; it differs in"
+    advice = f"name another directory, or delete {directory}"
+    require_same_origin(Manifest.load(directory).notes, origin, what, advice)
     return {split: [str(_corpus(directory, split))] for split in _SPLITS if origin[split]}
 
 

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import numpy as np
+from transformers import PreTrainedConfig
 
 from ..data.preparation_arguments import PreparationArguments
 from ..data.training_data import TrainingData
-from ..io.manifests import matching_files_digest
+from ..io.digests import matching_files_digest
 from ..model.saved_model import SavedModel, open_model
-from ..model.tokenization_vaswani import encodes_targets
-from ..options.arguments import COUNT, POSITIVE, RecipeParser, option, refuse_unused
+from ..model.tokenization_vaswani import for_targets
+from ..options.arguments import COUNT, POSITIVE, option, refuse_unused
+from ..options.parser import RecipeParser
 from ..training.schedule import noam_learning_rate
 from .records import ParentModel, RunRecord
 from .run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
@@ -29,8 +31,7 @@ _TOKENIZER = ("tokenizer", "tokenizer_model", "vocab_size", "min_frequency", "to
 class FineTuningArguments(RecipeTrainingArguments):
     """Schedule (5.3), averaging (6.1), and all of `Seq2SeqTrainingArguments`, with the defaults of fine-tuning.
 
-    The rate is the one with which the paper's base training ends, without a warm-up, which a short training never
-    leaves. With the paper's batches, an epoch of a small corpus would be a single one.
+    None means that the other options, the model or the corpus decide.
     """
 
     source_tokens: int = option(
@@ -44,32 +45,52 @@ class FineTuningArguments(RecipeTrainingArguments):
         "By default constant, or the schedule of 5.3 if warmup_steps or learning_rate_factor is given.",
         decides="weights",
     )
+    warmup_steps: int = option(
+        None, "Steps until the learning rate is highest (5.3); by default 4000.", COUNT, decides="weights"
+    )
+    learning_rate_factor: float = option(
+        None, "Multiplies the learning rate of 5.3; by default 1.", POSITIVE, decides="weights"
+    )
     learning_rate: float = option(
         None, "Learning rate, if it is constant; by default that of 5.3 at step 100,000.", POSITIVE, decides="weights"
     )
 
-    def __post_init__(self) -> None:
+    def resolve(self) -> None:
         if self.lr_scheduler_type is None:
-            is_constant = (self.warmup_steps, self.learning_rate_factor) == (4000, 1.0)
+            is_constant = self.warmup_steps is None and self.learning_rate_factor is None
             self.lr_scheduler_type = "constant" if is_constant else "inverse_sqrt"
-        refuse_unused(self, {"cooccurrence_embeddings": "the model to start from has embeddings; leave it out"})
-        super().__post_init__()
+        super().resolve()
+        if self.warmup_steps is None:
+            self.warmup_steps = RecipeTrainingArguments.warmup_steps
+        if self.learning_rate_factor is None:
+            self.learning_rate_factor = RecipeTrainingArguments.learning_rate_factor
+
+    def unused(self) -> dict[str, str]:
+        return super().unused() | {"cooccurrence_embeddings": "the model to start from has embeddings; leave it out"}
 
     def fit(self, d_model: int, data: TrainingData) -> None:
         """Set what was left out: the rate by the model's width, the batches by the corpus.
 
-        A batch has at least 16 times the tokens of the longest sentence, and at most the paper's 25,000.
+        The rate is the one with which the paper's base training ends.
         """
         if self.learning_rate is None:
             self.learning_rate = float(f"{noam_learning_rate(100_000, d_model):.2g}")
-        for side in ("source", "target"):
-            if getattr(self, f"{side}_tokens") is None:
-                lengths = np.asarray(data.train[f"{side}_length"][:])
-                first = min((corpus.first for corpus in data.mixed.values()), default=len(lengths))
-                pairs = first + sum(corpus.drawn for corpus in data.mixed.values())
-                longest = int(lengths.max())
-                tokens = max(round(lengths.mean() * pairs / 100), 16 * longest)
-                setattr(self, f"{side}_tokens", max(min(tokens, 25000), longest))
+        if self.source_tokens is None:
+            self.source_tokens = _batch_tokens(data, "source_length")
+        if self.target_tokens is None:
+            self.target_tokens = _batch_tokens(data, "target_length")
+
+
+def _batch_tokens(data: TrainingData, lengths: str) -> int:
+    """A hundredth of an epoch's tokens, but at least 16 times the longest sentence's, and at most the paper's 25,000.
+
+    With the paper's batches, an epoch of a small corpus would be a single one.
+    """
+    tokens = np.asarray(data.train[lengths][:])
+    longest = int(tokens.max())
+    pairs = min((corpus.first for corpus in data.mixed.values()), default=len(tokens))
+    pairs += sum(corpus.drawn for corpus in data.mixed.values())
+    return max(longest, min(25000, max(16 * longest, round(tokens.mean() * pairs / 100))))
 
 
 def parse_training(argv: list[str] | None = None) -> tuple[DataArguments, ModelArguments, RecipeTrainingArguments]:
@@ -83,10 +104,9 @@ def parse_training(argv: list[str] | None = None) -> tuple[DataArguments, ModelA
 def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Data]:
     """Open the saved model to start from, if one was named, and resolve the languages.
 
-    Its configuration gets the changes of `args` and the languages.
-
     Returns:
-        The model, or None, and `data` with the languages and the model's tokenizer.
+        The model, or None, its configuration with the changes of `args`; and `data` with the languages and the model's
+        tokenizer.
 
     Raises:
         ValueError: As from `open_model` or `with_languages`; or an option contradicts the model, such as its languages;
@@ -99,24 +119,33 @@ def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Da
     refuse_unused(args, dict.fromkeys(architecture, decided))
     refuse_unused(data, dict.fromkeys(_TOKENIZER, "the tokenizer of --model is used"))
     parent = open_model(args.model, model_type="vaswani")
-    config = parent.config
-    data = data.with_languages(config)
-    source, target = config.source_language or data.languages[0], config.target_language or data.languages[1]
-    if (source, target) != data.languages:
-        raise ValueError(f"source_language, target_language: {args.model} translates from {source} to {target}")
-    if bool(config.language_tags) != data.both_directions:
+    data = data.with_languages(parent.config)
+    _require_directions(parent, data)
+    for_targets(parent.tokenizer)  # refuses one that cannot encode them
+    _reconfigure(parent.config, args, data.languages)
+    return parent, replace(data, tokenizer=args.model)
+
+
+def _require_directions(parent: SavedModel, data: PreparationArguments) -> None:
+    """Raise a ValueError unless the model translates in the directions of the data, as far as it says."""
+    config, (source, target) = parent.config, data.languages
+    directions = config.source_language or source, config.target_language or target
+    if directions != data.languages:
         raise ValueError(
-            f"both_directions: give --both_directions {str(bool(config.language_tags)).lower()}, as the model"
+            f"source_language, target_language: {parent.name} translates from {directions[0]} to {directions[1]}"
         )
-    if not encodes_targets(parent.tokenizer):
-        raise ValueError(f"model: {args.model}: its tokenizer has two vocabularies, and encodes with the source's only")
-    changes = {name: getattr(args, name) for name in _CHANGEABLE if getattr(args, name) is not None}
-    for name, value in {**changes, "source_language": source, "target_language": target}.items():
-        setattr(config, name, value)
-    # What was measured on the parent's weights.
+    if (has_both := bool(config.language_tags)) != data.both_directions:
+        raise ValueError(f"both_directions: give --both_directions {str(has_both).lower()}, as the model")
+
+
+def _reconfigure(config: PreTrainedConfig, args: ModelArguments, languages: tuple[str, str]) -> None:
+    """Set the changes and the languages, and drop what was measured on the parent's weights."""
+    config.source_language, config.target_language = languages
+    for name in _CHANGEABLE:
+        if getattr(args, name) is not None:
+            setattr(config, name, getattr(args, name))
     config.confidence_curve = config.confidence_search = config.alignment_heads = None
     config.alignment_shift = False
-    return parent, replace(data, tokenizer=args.model)
 
 
 def describe_parent(name: str, parent: SavedModel) -> ParentModel:

@@ -8,8 +8,8 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
 
 from ..model.languages_vaswani import language_name
+from .paper_values import as_text, beside_paper
 from .records import RunRecord, TrainingResults
-from .run_arguments import PAPER_VALUES, as_text
 
 
 _FOLDER = Path(__file__).parent
@@ -85,10 +85,7 @@ def training_section(
 
 
 def _settings(record: TrainingResults, paper_settings: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Each hyper-parameter that the paper states: name, value in the run, value in the paper.
-
-    What neither uses, such as a cooldown, is left out.
-    """
+    """Name, value in the run and value in the paper of each hyper-parameter that the paper states."""
     settings, model = record.settings, record.model
     values = {**record.data.others, **model.others, **vars(model), **settings.others, **vars(settings)}
     values["steps"] = record.training.steps
@@ -96,8 +93,9 @@ def _settings(record: TrainingResults, paper_settings: Mapping[str, str]) -> lis
         values["learning_rate_factor"] = f"none: constant rate {settings.learning_rate:g}"
     if settings.lr_scheduler_type == "constant":
         values["warmup_steps"] = "none"
-    used = {name: as_text(*paper) for name, paper in PAPER_VALUES.items() if values[name] or any(paper)}
-    return [(name, as_text(values[name]), paper) for name, paper in {**used, **paper_settings}.items()]
+    stated = {name: (name, value, paper) for name, value, paper in beside_paper(values)}
+    stated |= {name: (name, as_text(values[name]), paper) for name, paper in paper_settings.items()}
+    return [*stated.values()]
 
 
 def _eval_results(record: RunRecord) -> list[EvalResult]:

@@ -3,6 +3,7 @@
 The dataclasses have the fields of the files.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
@@ -12,7 +13,6 @@ from ..evaluation.perplexity import Perplexity
 from ..evaluation.scores import BleuScore, LengthGroup, PairedComparison, Score, Scores
 from ..io.typed_json import REST, Record
 from .costs import TrainingCost
-from .run_arguments import PAPER_VALUES, as_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,26 +115,6 @@ class RunSettings:
     alpha: float | None
     others: dict[str, object] = field(default_factory=dict, metadata=REST)
 
-    @property
-    def schedule(self) -> str:
-        """The learning rate, and its warm-up."""
-        rate, warmup = f"constant, {self.learning_rate:g} (the paper: that of section 5.3)", "no warm-up"
-        if self.lr_scheduler_type == "inverse_sqrt":
-            rate = f"that of section 5.3 times {self.learning_rate_factor:g}"
-        if self.lr_scheduler_type != "constant":
-            warmup = f"warm-up of {self.warmup_steps:,} steps"
-        return f"{rate}; {warmup} (the paper: 4,000)"
-
-    @property
-    def departures(self) -> list[str]:
-        """The options with other values than the paper's, a line each."""
-        values = {**vars(self), **self.others}
-        return [
-            f"{name}: {as_text(values[name])} (the paper: {as_text(*paper)})"
-            for name, paper in PAPER_VALUES.items()
-            if name in values and values[name] not in paper
-        ]
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunTraining:
@@ -170,13 +150,13 @@ class RunTraining:
         return len(self.averaged) > 1
 
 
-class CorpusScores:
+class CorpusScores(ABC):
     """The scores of a model on one corpus."""
 
     @property
+    @abstractmethod
     def metrics(self) -> dict[str, float]:
         """The numbers for trackers."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,8 +233,9 @@ class TrainingResults(Record):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """All scores, named as trackers group them, such as "test_averaged_bleu"."""
-        names = {"validation": "eval_averaged", "test": "test_averaged"}
+        """All scores, named as trackers group them, such as "test_averaged_bleu"; "final" if it is no average."""
+        model = "averaged" if self.training.is_average else "final"
+        names = {"validation": f"eval_{model}", "test": f"test_{model}"}
         return {
             f"{names.get(name, name)}_{metric}": value
             for name, scores in self.scores.items()
@@ -305,7 +286,7 @@ class RunRecord(TrainingResults):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredTestSet:
-    """Description of a test set, with its `newstest2014_variant`."""
+    """Description of a test set; `newstest2014` is the variant of it, if it is one."""
 
     name: str
     lines: int

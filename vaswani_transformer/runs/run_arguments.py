@@ -1,16 +1,17 @@
 """Arguments of a training from corpora to a scored model: `recipes/train_wmt.py`, and sweeps of it."""
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, cast
 
 import torch
+from transformers import Seq2SeqTrainingArguments
+from transformers.training_args import OptimizerNames
 
 from ..data.preparation_arguments import PreparationArguments
 from ..decoding.decoding_arguments import ALPHA
-from ..io.files import Json
 from ..model.configuration_vaswani import VaswaniConfig
-from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, option, refuse_unused
+from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Interval, option, refuse_unused
 from ..training.arguments import VaswaniTrainingArguments
 
 
@@ -22,9 +23,6 @@ UNUSED = {
     "resume_from_checkpoint": "use --resume, which takes the newest complete checkpoint in output_dir",
     "predict_with_generate": "set eval_bleu instead, the number of sentences to translate",
 }
-
-# Options that transformers declares, on which the weights depend.
-TRANSFORMERS_WEIGHTS = ("data_seed", "optim", "optim_args", "seed", "tf32", "torch_compile")
 
 Precision = Literal["auto", "float32", "bf16", "fp16"]
 
@@ -96,10 +94,9 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     output_dir: str | None = option("runs/model", "Where everything is written.", decides=None)
     resume: bool = option(
         False,
-        "Continue from the newest complete checkpoint in output_dir, or from the beginning if there is none yet. The "
-        "training must be the same, except for max_steps, num_train_epochs and max_minutes (without cooldown), early "
-        "stopping, the number of processes, gradient_accumulation_steps, average_last, validation and test, and how it "
-        "is logged, evaluated, saved and pushed.",
+        "Continue from the newest complete checkpoint in output_dir, or from the beginning if there is none yet. "
+        "Options on which the weights depend must be the same; the length of the training (without cooldown), the "
+        "number of processes, and how it is averaged, logged, evaluated, saved and pushed may change.",
         decides=None,
     )
     warmup_steps: int = option(
@@ -141,6 +138,16 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         "machine; a resumed training keeps the choice.",
         decides="weights",
     )
+    seed: int = option(42, "Seed of the weights, the batches and dropout.", SEED, decides="weights")
+    data_seed: int | None = option(None, "Seed of the batches; by default seed.", SEED, decides="weights")
+    optim: OptimizerNames | str = option(
+        Seq2SeqTrainingArguments.optim, "Optimizer, by transformers' name.", decides="weights"
+    )
+    optim_args: str | None = option(None, "Options of some optimizers.", decides="weights")
+    optim_target_modules: list[str] | None = option(None, "Modules that GaLore optimizes.", decides="weights")
+    neftune_noise_alpha: float | None = option(None, "Noise on embeddings (NEFTune).", decides="weights")
+    tf32: bool | None = option(None, "Use TF32 for products in float32, on a GPU.", decides="weights")
+    torch_compile: bool = option(False, "Compile the model; faster on a GPU.", decides="weights")
     weight_decay: float = option(0.0, "Weight decay of the optimizer.", NOT_NEGATIVE, decides="weights", paper=0.0)
     average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None, paper=(5, 20))
     save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE, decides=None)
@@ -161,8 +168,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     early_stopping_patience: int | None = option(
         None,
-        "End training after so many evaluations in which metric_for_best_model was not better than before. The last "
-        "checkpoints are averaged in any case.",
+        "End training after this number of evaluations in which metric_for_best_model was not better than before. The "
+        "last checkpoints are averaged in any case.",
         COUNT,
         decides=None,
     )
@@ -178,25 +185,24 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     hub_strategy: Literal["end"] = option("end", "When to push: after scoring.", decides=None)
 
     def __post_init__(self) -> None:
-        token = self.hub_token  # type: ignore[has-type]  # a field of the class that this one extends
-        if token is not None:
-            # The Hub's client reads it from there; it must not get into training_args.bin.
-            os.environ["HF_TOKEN"], self.hub_token = token, None
-        refuse_unused(self, self._unused())
-        if self.metric_for_best_model == "bleu" and self.eval_bleu is None:
-            raise ValueError("metric_for_best_model: bleu needs eval_bleu, the number of sentences to translate")
-        if self.full_determinism:  # read at the first product, which may come before transformers sets it
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+        self.resolve()
+        self._set_environment()
         if not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bf16 is refused without a GPU
             self.dataloader_pin_memory = False
         launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
         self.set_precision(launcher if self.precision == "auto" and launcher in ("bf16", "fp16") else self.precision)
-        if self.early_stopping_patience is not None and self.metric_for_best_model is None:
-            self.metric_for_best_model = "loss" if self.eval_bleu is None else "bleu"
         super().__post_init__()
 
-    def _unused(self) -> dict[str, str]:
+    def resolve(self) -> None:
+        """Set what depends on other options, and refuse options without effect."""
+        refuse_unused(self, self.unused())
+        if self.metric_for_best_model == "bleu" and self.eval_bleu is None:
+            raise ValueError("metric_for_best_model: bleu needs eval_bleu, the number of sentences to translate")
+        if self.early_stopping_patience is not None and self.metric_for_best_model is None:
+            self.metric_for_best_model = "loss" if self.eval_bleu is None else "bleu"
+
+    def unused(self) -> dict[str, str]:
         """The options that have no effect beside the others, and what to do instead of setting them."""
         unused = dict(UNUSED)
         if self.lr_scheduler_type == "inverse_sqrt":
@@ -209,6 +215,14 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             unused |= dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy")
         return unused
 
+    def _set_environment(self) -> None:
+        """Pass the Hub's token and determinism on to libraries, which read them from environment variables."""
+        token = self.hub_token  # type: ignore[has-type]  # a field of the class that this one extends
+        if token is not None:  # it must not get into training_args.bin
+            os.environ["HF_TOKEN"], self.hub_token = token, None
+        if self.full_determinism:  # read at the first product, which may come before transformers sets it
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+
     def set_precision(self, precision: str) -> None:
         """Train in this precision; "auto" leaves it open.
 
@@ -220,23 +234,3 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         self.precision = cast(Precision, precision)
         self.bf16, self.fp16 = precision == "bf16", precision == "fp16"
         self.mixed_precision = precision if self.bf16 or self.fp16 else "no"  # what the trainer reads
-
-
-# The paper's values of the options, for one model or several.
-PAPER_VALUES: dict[str, tuple[Json, ...]] = {
-    each.name: paper if isinstance(paper, tuple) else (paper,)
-    for kind in (ModelArguments, DataArguments, RecipeTrainingArguments)
-    for each in fields(kind)
-    if (paper := each.metadata.get("paper")) is not None
-}
-
-
-def as_text(*values: object) -> str:
-    """The value of an option, or several, as reports show them."""
-
-    def text(value: object) -> str:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return str(value).lower()
-        return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
-
-    return " or ".join(map(text, values))

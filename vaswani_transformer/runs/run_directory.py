@@ -13,13 +13,13 @@ from transformers.utils import logging
 
 from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
 from ..io.files import Json, atomic_write, locked, read_json
-from ..io.manifests import require_same_manifest
+from ..io.origins import require_same_origin
 from ..launch.processes import on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
-from ..options.arguments import as_json, decisive_names, decisive_values
+from ..options.arguments import decisive_names, decisive_values
 from ..training.checkpoints import newest_complete_checkpoint
 from .records import ParentModel
-from .run_arguments import TRANSFORMERS_WEIGHTS, ModelArguments, RecipeTrainingArguments
+from .run_arguments import ModelArguments, RecipeTrainingArguments
 
 
 logger = logging.get_logger(__name__)
@@ -48,18 +48,13 @@ def training_settings(
         "model": None if parent is None else {"file": parent.name, "sha256": parent.sha256},
         **decisive_values(data, "data", "weights"),
         **{name: getattr(config, name) for name in decisive_names(ModelArguments, "weights")},
-        **weight_options(args),
+        **decisive_values(args, "weights"),
     }
     if args.cooldown:  # with another length, the rate would jump
         settings |= {name: getattr(args, name) for name in ("max_steps", "num_train_epochs", "max_minutes")}
     if args.precision == "auto":
         del settings["precision"]
     return settings
-
-
-def weight_options(args: RecipeTrainingArguments) -> dict[str, Json]:
-    """The options of the trainer on which the weights depend."""
-    return decisive_values(args, "weights") | {name: as_json(getattr(args, name)) for name in TRANSFORMERS_WEIGHTS}
 
 
 def load_record(directory: Path) -> dict[str, Json]:
@@ -140,7 +135,7 @@ def record_settings(directory: Path, settings: Mapping[str, Json], each_machine:
 
     def extend() -> None:
         record = load_record(directory)
-        require_same_manifest(record, shared, what, advice)
+        require_same_origin(record, shared, what, advice)
         atomic_write(directory / RECORD_NAME, json.dumps({**record, **shared}, indent=2, ensure_ascii=False) + "\n")
 
     def compare() -> None:
@@ -149,7 +144,7 @@ def record_settings(directory: Path, settings: Mapping[str, Json], each_machine:
                 f"output_dir: there is no {directory} of rank 0; give one that all machines share, or "
                 f"--save_on_each_node"
             )
-        require_same_manifest(record, settings, what, advice)
+        require_same_origin(record, settings, what, advice)
 
     (on_each_machine if each_machine else on_main_process)(extend)
     on_each_machine(compare)

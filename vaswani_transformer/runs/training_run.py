@@ -15,15 +15,16 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.training_data import TrainingData
+from ..io.digests import content_digest
 from ..io.files import Json
-from ..io.manifests import content_digest
 from ..io.typed_json import from_json
-from ..launch.faults import exit_on_fault
+from ..launch.faults import exit_on_error
 from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
 from ..launch.signals import SignalCheckpoint
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
+from ..options.arguments import decisive_values
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
@@ -37,7 +38,7 @@ from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments, RecipeTrainingArguments
-from .run_directory import load_record, open_run, record_settings, training_settings, weight_options
+from .run_directory import load_record, open_run, record_settings, training_settings
 from .summary import show_plan, steps_per_epoch
 from .validation_bleu import ValidationBleu, choose_length_penalty
 
@@ -54,7 +55,11 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
         program: Name of the recipe, the start of the line.
         args: Options of the training.
     """
-    with exit_on_fault(program), SignalCheckpoint() as signal_checkpoint, ExitStack() as exit_stack:
+    with (
+        exit_on_error(program, "continue with --resume"),
+        SignalCheckpoint() as signal_checkpoint,
+        ExitStack() as exit_stack,
+    ):
         try:
             yield TrainingRun(args, signal_checkpoint, exit_stack)
         except AlreadyTrainedError as error:  # with status 0, so that a scheduler does not start it again
@@ -262,7 +267,7 @@ class TrainingRun:
             model=describe_model(trainer.model),
             settings=from_json(
                 RunSettings,
-                {**weight_options(args), "average_last": args.average_last, "alpha": search.length_penalty},
+                {**decisive_values(args, "weights"), "average_last": args.average_last, "alpha": search.length_penalty},
             ),
             training=training,
         )

@@ -62,11 +62,11 @@ class AttentionWeights:
 
     def select_continues(self, kind: Kind) -> tuple[list[bool], list[bool]]:
         """Whether each token of the rows, and of the columns, continues the word of the token before it."""
-        if kind == "encoder":
-            return self.source_continues, self.source_continues
-        if kind == "cross":
-            return self.target_continues, self.source_continues
-        return self.target_continues, [False, *self.target_continues[:-1]]
+        return {
+            "encoder": (self.source_continues, self.source_continues),
+            "decoder": (self.target_continues, [False, *self.target_continues[:-1]]),
+            "cross": (self.target_continues, self.source_continues),
+        }[kind]
 
 
 @torch.no_grad()

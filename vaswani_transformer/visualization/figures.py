@@ -30,8 +30,9 @@ Color = tuple[float, float, float]
 
 _LINE = 0.24  # inches between two words
 _LENGTH = 2.6  # inches of the lines between words
-_CELL = 0.04  # width of a head's cell, as a share of that
-_DPI = 150  # of a PNG
+_GAP = 0.04  # between the lines and the words, as a share of that
+_CELL = 0.04  # width of a head's cell, the same
+_DPI = 150  # for a PNG
 _FAINTEST = 0.01  # lines of smaller weights could not be seen
 
 
@@ -114,9 +115,8 @@ def draw_attention(
     rows, columns, layers = weights.select(kind)
     layer = len(layers) if layer is None else layer
     heads = range(1, layers.shape[1] + 1) if heads is None else sorted(set(heads))
-    for name, numbers, largest in (("layer", [layer], len(layers)), ("heads", heads, layers.shape[1])):
-        if not all(1 <= number <= largest for number in numbers):
-            raise ValueError(f"{name}: must be 1 to {largest}, is {', '.join(map(str, numbers))}")
+    _require_numbers("layer", [layer], len(layers))
+    _require_numbers("heads", heads, layers.shape[1])
     chosen = _chosen_rows(weights, kind, words)  # [rows]
     drawn = layers[layer - 1, [head - 1 for head in heads]] * chosen[:, None]  # [heads, rows, columns]
     colors = [_head_color(head, layers.shape[1]) for head in heads]
@@ -124,22 +124,23 @@ def draw_attention(
     longest = max(len(rows), len(columns))
     # The shorter column is spread over as many lines as the longer one has.
     row_places, column_places = (np.linspace(0, longest - 1, len(texts)) for texts in (rows, columns))
-    columns_at = 1.04 if words is None else 1.08 + _CELL * len(heads)
+    columns_at = 1 + _GAP if words is None else 1 + 2 * _GAP + _CELL * len(heads)  # right of the cells
     figure = Figure(figsize=(_LENGTH, _LINE * longest))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 1), ylim=(longest - 0.5, -0.5))
     axes.set_axis_off()
     _write_legend(axes, f"{_TITLES[kind]}, layer {layer} of {len(layers)}, heads", heads, colors, 1 + 1 / longest)
-    caption: dict[str, Any] = {"fontsize": 8, "color": "0.4"}
-    _write(axes, -0.04, -1, "word" if kind == "encoder" else "word to predict", ha="right", **caption)
-    _write(axes, columns_at, -1, "attends to", **caption)
-    for y, word, is_chosen in zip(row_places, rows, chosen, strict=True):
-        _write(axes, -0.04, y, word, ha="right", color="black" if is_chosen else "0.65")
-    for y, word in zip(column_places, columns, strict=True):
-        _write(axes, columns_at, y, word)
+    heading = "word" if kind == "encoder" else "word to predict"
+    _write_column(axes, -_GAP, heading, rows, row_places, ["black" if each else "0.65" for each in chosen], ha="right")
+    _write_column(axes, columns_at, "attends to", columns, column_places, ["black"] * len(columns))
     _draw_lines(axes, drawn, row_places, column_places, colors, boldness=1 if words is None else 2)
     if words is not None:
         _draw_cells(axes, drawn.max(1), column_places, colors)
     return Picture(figure, "tight")
+
+
+def _require_numbers(name: str, numbers: Sequence[int], largest: int) -> None:
+    if not all(1 <= number <= largest for number in numbers):
+        raise ValueError(f"{name}: must be 1 to {largest}, is {', '.join(map(str, numbers))}")
 
 
 def _chosen_rows(weights: AttentionWeights, kind: Kind, words: Sequence[str] | None) -> np.ndarray:
@@ -157,7 +158,7 @@ def _chosen_rows(weights: AttentionWeights, kind: Kind, words: Sequence[str] | N
     whole = np.repeat(texts, np.diff([*starts, len(rows)])).tolist()  # for each row, its word
     if unknown := set(words).difference(rows, texts):
         known = ", ".join(dict.fromkeys(filter(None, texts)))
-        raise ValueError(f"words: {min(unknown)!r} is none of those that attend, which are: {known}")
+        raise ValueError(f"words: {min(unknown)!r} is not a word that attends; choose from {known}")
     return np.array([row in words or word in words for row, word in zip(rows, whole, strict=True)])
 
 
@@ -180,6 +181,15 @@ def _write_legend(axes: Axes, title: str, heads: Sequence[int], colors: Sequence
         handlelength=0.7,
         columnspacing=0.8,
     )
+
+
+def _write_column(
+    axes: Axes, x: float, heading: str, words: Sequence[str], places: np.ndarray, colors: Sequence[str], **style: Any
+) -> None:
+    """Write words below each other at these places, under a heading."""
+    _write(axes, x, -1, heading, fontsize=8, color="0.4", **style)
+    for y, word, color in zip(places, words, colors, strict=True):
+        _write(axes, x, y, word, color=color, **style)
 
 
 def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
@@ -210,7 +220,7 @@ def _draw_lines(
 def _draw_cells(axes: Axes, strongest: np.ndarray, columns: np.ndarray, colors: Sequence[Color]) -> None:
     """Draw `strongest` `[heads, columns]` beside the words of the right column."""
     for (head, column), weight in np.ndenumerate(strongest):
-        place = (1.04 + _CELL * head, float(columns[column]) - 0.4)
+        place = (1 + _GAP + _CELL * head, float(columns[column]) - 0.4)
         cell = Rectangle(place, _CELL, 0.8, facecolor=(*colors[head], weight), linewidth=0, clip_on=False)
         axes.add_patch(cell)
 

@@ -125,10 +125,6 @@ class SearchTrace:
     reason: StopReason
     hypotheses: tuple[TracedHypothesis, ...]
 
-    def candidate(self, place: Place) -> Candidate:
-        """The candidate at a step and index."""
-        return self.steps[place[0] - 1].candidates[place[1]]
-
 
 def trace_search(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, **options: Any
@@ -163,17 +159,16 @@ class _Recorder:
         live, finished = self._places(search.state.live), self._places(search.state.finished)
         penalty = float(length_penalty(number, search.config.length_penalty, search.config.length_penalty_type))
         texts = token_texts(self.tokenizer, [tokens[-1] for tokens in sequences])
-        step = SearchStep([], tuple(index for _, index in live), finished, *map(_finite, search.stopping_scores()))
+        extended = []
         for index, (tokens, text, score) in enumerate(zip(sequences, texts, scores, strict=True)):
             parent = self.indices[-2][tokens[:-1]] if self.steps else None
             before = 0.0 if parent is None else self.steps[-1].candidates[parent].score
             place = (number, index)
             fate = self._fate(index, bool(has_ended[0, index]), place in live, place in finished)
             until = None if fate in (Fate.LIVE, Fate.FINISHED) else number
-            step.candidates.append(
-                Candidate(tokens[-1], text, parent, score - before, score, score / penalty, fate, until)
-            )
-        self.steps.append(step)
+            extended.append(Candidate(tokens[-1], text, parent, score - before, score, score / penalty, fate, until))
+        deciding_score, bound = map(_finite, search.stopping_scores())
+        self.steps.append(SearchStep(extended, tuple(index for _, index in live), finished, deciding_score, bound))
         if number > 1:
             self._drop(set(self.steps[-2].finished).difference(finished), Fate.DISPLACED)
 
