@@ -1,6 +1,5 @@
 """BPE-dropout: the distribution of the sampled segmentations, and training with them."""
 
-import gzip
 import json
 from collections import Counter, defaultdict
 from functools import cache
@@ -20,6 +19,7 @@ from vaswani_transformer.data.bpe_dropout import BpeDropout
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.resampling import ResampledPairs
+from vaswani_transformer.parsing.tokenizer import VaswaniParsingTokenizer
 
 
 TEXTS = [
@@ -115,18 +115,6 @@ def test_without_dropout_it_is_the_encoding_of_the_tokenizer(either):
     dropout = BpeDropout(either, 0.0)
     for ids in either(texts).input_ids:
         assert dropout.sample(ids, Random(1)) == ids
-
-
-def test_without_dropout_real_text_is_encoded_as_the_tokenizer_does(shared_data):
-    names = [shared_data / "multi30k_en-de-fr" / f"val.{language}.gz" for language in ("en", "de", "fr")]
-    lines = [line for name in names for line in gzip.decompress(name.read_bytes()).decode().split("\n")]
-    tokenizer = VaswaniTokenizer.train(lines, 3000, show_progress=False)
-    ids = tokenizer(lines).input_ids
-    unchanged, dropout = BpeDropout(tokenizer, 0.0), BpeDropout(tokenizer, 0.1)
-    assert [unchanged.sample(row, Random(1)) for row in ids] == ids
-    sampled = [dropout.sample(row, Random(number)) for number, row in enumerate(ids)]
-    assert tokenizer.batch_decode(sampled) == tokenizer.batch_decode(ids)
-    assert 1.1 < sum(map(len, sampled)) / sum(map(len, ids)) < 1.5, "Provilkov et al.: about 1.25"
 
 
 def test_with_all_merges_dropped_bytes_remain(tokenizer):
@@ -248,9 +236,8 @@ def test_sentences_stay_within_a_learned_table(tokenizer, pairs, tmp_path):
 
 
 def test_labels_of_parses_are_not_sampled(pairs):
-    tokenizer = VaswaniTokenizer.train(
-        (text for pair in phrasebook("validation") for text in pair), 450, show_progress=False, labels=["(NP", ")NP"]
-    )
+    corpus = [text for pair in phrasebook("validation") for text in pair]
+    tokenizer = VaswaniParsingTokenizer.train_with_labels(corpus, ["(NP", ")NP"], 450)
     labels = tokenizer(text_target="(NP )NP").input_ids
     rows = Dataset.from_dict({"input_ids": tokenizer(["the man sleeps"]).input_ids, "labels": [labels]})
     resampled = ResampledPairs(rows, ([len(rows[0]["input_ids"])], [3]), (100, 100), BpeDropout(tokenizer, 1.0), 1)
