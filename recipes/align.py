@@ -26,7 +26,8 @@ from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.scores_vaswani import AlignmentHeads
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option, refuse_unused
+from vaswani_transformer.options.arguments import COUNT, option, refuse_unused
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
 
 

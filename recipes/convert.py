@@ -25,11 +25,13 @@ from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
 from vaswani_transformer.convert.fsmt import from_fsmt
 from vaswani_transformer.convert.marian import from_marian
-from vaswani_transformer.io.console import PlainConsole, exit_on_error
+from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.files import atomic_directory
 from vaswani_transformer.io.manifests import MODEL_FILES, Manifest
+from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.model.saved_model import open_model, require_finite
-from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused
+from vaswani_transformer.options.arguments import option, refuse_unused
+from vaswani_transformer.options.parser import RecipeParser
 
 
 # Tokenizer class and conversion for each `model_type` of transformers. To add one, add it here, in

@@ -38,10 +38,12 @@ from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
 from vaswani_transformer.evaluation.test_sets import read_text
-from vaswani_transformer.io.console import PlainConsole, exit_on_error
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.model.languages_vaswani import direction, language_tag, tagged, target_tag, with_tag
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused
+from vaswani_transformer.options.arguments import option, refuse_unused
+from vaswani_transformer.options.parser import RecipeParser
 
 
 @dataclass

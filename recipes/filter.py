@@ -32,7 +32,8 @@ from vaswani_transformer.io.files import atomic_directory, atomic_write
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import main_process_first, on_main_process
-from vaswani_transformer.options.arguments import Interval, RecipeParser, option
+from vaswani_transformer.options.arguments import Interval, option
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance

@@ -14,7 +14,8 @@ text. A dataset on the Hub is downloaded into the cache of datasets or, with `--
 import time
 
 from vaswani_transformer.data.preparation import load_corpora
-from vaswani_transformer.io.console import exit_on_error, printable
+from vaswani_transformer.io.console import printable
+from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.runs.fine_tuning import open_parent, parse_training
 from vaswani_transformer.runs.summary import describe_cleaning
 

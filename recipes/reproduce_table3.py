@@ -20,6 +20,7 @@ import signal
 import sys
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import FrameType
 
 import yaml
 from rich.table import Table
@@ -35,10 +36,13 @@ from vaswani_transformer.experiments.sweep import (
     shares,
     train_all,
 )
-from vaswani_transformer.io.console import PlainConsole, end_program, exit_on_error
+from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.files import Json, atomic_write, locked
+from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.launch.signals import Interrupted
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
-from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, RecipeParser, as_json, option
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, as_json, option
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingArguments
 from vaswani_transformer.runs.run_directory import RECORD_NAME
@@ -93,10 +97,8 @@ def main() -> None:
     options, changed = training_options(parser)
     directory = Path(args.output_dir)
     data_args = replace(data_args, test=None, prepared=data_args.prepared or str(directory / "data"))
-    advice = "repeat the command to continue"
-    line = f"reproduce_table3.py: interrupted; {advice}"
-    signal.signal(signal.SIGTERM, lambda number, frame: end_program(line, 128 + number))  # SystemExit stops trainings
-    with exit_on_error("reproduce_table3.py", advice):
+    signal.signal(signal.SIGTERM, interrupt)
+    with exit_on_error("reproduce_table3.py", "repeat the command to continue"):
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory / "sweep.json"):
             manifest = {"width": args.width, "depth": args.depth, "precision": args.precision, **options}
@@ -111,6 +113,11 @@ def main() -> None:
                 report(directory, args)
     if failed:
         sys.exit("reproduce_table3.py: " + "; ".join(f"{job.name} failed, see {job.log}" for job in failed))
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """End all trainings, as Ctrl-C does."""
+    raise Interrupted(number)
 
 
 def training_options(parser: RecipeParser) -> tuple[dict[str, Json], dict[str, Json]]:

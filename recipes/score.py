@@ -41,7 +41,8 @@ from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.languages_vaswani import direction, target_tag
 from vaswani_transformer.model.saved_model import SavedModel
-from vaswani_transformer.options.arguments import RecipeParser, option, refuse_unused
+from vaswani_transformer.options.arguments import option, refuse_unused
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord, SearchScores
 from vaswani_transformer.runs.search_scores import (

@@ -23,7 +23,8 @@ from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.launch.processes import main_process_first
 from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig
-from vaswani_transformer.options.arguments import COUNT, Interval, RecipeParser, option, refuse_unused
+from vaswani_transformer.options.arguments import COUNT, Interval, option, refuse_unused
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.parsing.model_card import write_parsing_card
 from vaswani_transformer.parsing.records import ParsingRecord, ParsingSplit
 from vaswani_transformer.parsing.run_scores import GoldTrees, f1_by_step, score_split

@@ -28,7 +28,8 @@ from accelerate import PartialState
 from rich.table import Table
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.data.corpora import hub_dataset, sentences
+from vaswani_transformer.data.corpora import sentences
+from vaswani_transformer.data.sources import HubDataset, find_source
 from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.perplexity import perplexity
@@ -81,7 +82,8 @@ def train_and_score(
 
 def hub_datasets(data_args: DataArguments) -> list[str]:
     """Datasets for the card: from `--datasets`, or the loaded corpora that are datasets on the Hub."""
-    return data_args.datasets or list(dict.fromkeys(filter(None, map(hub_dataset, data_args.sources.values()))))
+    sources = map(find_source, data_args.sources.values())
+    return data_args.datasets or list(dict.fromkeys(each.name for each in sources if isinstance(each, HubDataset)))
 
 
 def score(

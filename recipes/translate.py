@@ -52,7 +52,8 @@ from vaswani_transformer.decoding.translation_options import TranslationOptions
 from vaswani_transformer.io.files import atomic_write, locked
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.options.arguments import COUNT, option
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
 
 

@@ -9,15 +9,8 @@ from pathlib import Path
 import pytest
 from helpers import REPOSITORY, recipe_module
 
-from vaswani_transformer.options.arguments import (
-    COUNT,
-    POSITIVE,
-    SHARE,
-    Interval,
-    RecipeParser,
-    check_values,
-    option,
-)
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, SHARE, Interval, check_values, option
+from vaswani_transformer.options.parser import RecipeParser
 
 
 RECIPES = [
@@ -134,11 +127,12 @@ def test_a_null_leaves_the_default(tmp_path, null):
         ("names: [[a]]", "line 1: names: takes texts and numbers"),
         ("counts: [1, x]", "--counts: invalid int value: 'x'"),
         ("counts: [1, 0]", "counts: must be at least 1"),
+        ("names: [a, --share=0.5]", "names: a text in a list cannot begin with a hyphen"),
         ('language: ""', "language: is empty"),
         ("? [a]\n: b", "takes texts and numbers"),
         ("a: b: c", "not YAML"),
-        ("config: x.yaml", "there is no setting 'config'"),
-        ("shar: 0.1", "there is no setting 'shar'"),
+        ("config: x.yaml", "there is no option 'config'"),
+        ("shar: 0.1", "there is no option 'shar'"),
         ("", "must hold lines of the form `name: value`"),
         (b"share: 0\nlanguage: \xff", "not YAML: 'utf-8' codec can't decode byte 0xff"),
     ],

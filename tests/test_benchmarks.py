@@ -21,7 +21,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.options.arguments import RecipeParser
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.records import ScoreRecord
 
 

@@ -16,9 +16,10 @@ from datasets import Dataset
 from distributed_step import RecordingTrainer, make_trainer
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data.bpe_dropout import BpeDropout, ResampledPairs
+from vaswani_transformer.data.bpe_dropout import BpeDropout
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.resampling import ResampledPairs
 
 
 TEXTS = [

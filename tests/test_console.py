@@ -4,15 +4,18 @@ import io
 import re
 import sys
 import unicodedata
+from email.message import Message
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 from helpers import call_recipe, start_python
 from rich.table import Table
 from safetensors import SafetensorError
 
-from vaswani_transformer.io.console import PlainConsole, exit_on_error, printable
-from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.io.console import PlainConsole, printable
+from vaswani_transformer.launch.faults import exit_on_error, joined_processes
+from vaswani_transformer.launch.signals import Interrupted
 
 
 HOSTILE = [
@@ -63,11 +66,13 @@ def test_lines_are_broken_in_terminals_alone():
 ENDS = [
     (ValueError("file x,\n line 3"), 1, "file x, line 3"),
     (FileNotFoundError(2, "No such file", "x"), 1, "[Errno 2] No such file: 'x'"),
+    (HTTPError("http://x", 404, "Not Found", Message(), None), 1, "HTTP Error 404: Not Found"),
     (ImportError("x is not installed"), 1, "x is not installed"),
     (SafetensorError("header"), 1, "header"),
     (MemoryError(), 1, "there is not enough memory; "),
     (RuntimeError("[enforce] DefaultCPUAllocator: can't allocate memory: 8 bytes"), 1, "there is not enough memory; "),
     (KeyboardInterrupt(), 130, "interrupted; repeat it"),
+    (Interrupted(15), 143, "interrupted; repeat it"),
 ]
 
 
@@ -121,7 +126,7 @@ def test_recipes_end_with_one_line_when_their_output_is_full(saved_model, tmp_pa
 @pytest.mark.system
 def test_a_closed_pipe_ends_a_program_without_a_word(tmp_path):
     program = tmp_path / "program.py"
-    code = "from vaswani_transformer.io.console import exit_on_error\nwith exit_on_error('x'): print(100_000 * 'x')"
+    code = "from vaswani_transformer.launch.faults import exit_on_error\nwith exit_on_error('x'): print(100_000 * 'x')"
     program.write_text(code, encoding="utf-8")
     with start_python([program]) as process:
         process.stdout.close()

@@ -7,9 +7,10 @@ from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vaswani_transformer.data import corpora
-from vaswani_transformer.data.corpora import hub_dataset, load_parallel_corpus, resolve_languages, spread
+from vaswani_transformer.data import sources
+from vaswani_transformer.data.corpora import load_parallel_corpus, resolve_languages, spread
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.sources import HubDataset, Phrasebook, Tables, TextFiles, find_source
 from vaswani_transformer.data.text_files import read_lines
 
 
@@ -90,23 +91,25 @@ def test_other_names_are_datasets_of_the_hub(monkeypatch, nested, streaming):
         return table.to_iterable_dataset() if streaming else table
 
     asked: list[tuple] = []
-    monkeypatch.setattr(corpora, "load_dataset", load_dataset)
+    monkeypatch.setattr(sources, "load_dataset", load_dataset)
     assert load("wmt/wmt14", split="validation", config_name="de-en", streaming=streaming) == ROWS
     assert asked == [(("wmt/wmt14", "de-en"), {"split": "validation", "streaming": streaming})]
 
 
 def test_what_is_no_file_is_of_the_hub(folder):
-    files = [*folder.pair(), folder.json("a.jsonl", ROWS)]
-    assert hub_dataset("wmt/wmt14") == hub_dataset(["wmt/wmt14"]) == "wmt/wmt14"
-    for source in ("phrasebook", files[2], Path(files[2]), files[:2], "gone.tsv", "gone.tmx.gz", "x/part-*.parquet"):
-        assert hub_dataset(source) is None
+    texts, table = folder.pair(), folder.json("a.jsonl", ROWS)
+    assert find_source("wmt/wmt14") == find_source(["wmt/wmt14"]) == HubDataset("wmt/wmt14")
+    assert find_source("phrasebook") == Phrasebook("phrasebook")
+    assert find_source(texts) == TextFiles(" and ".join(texts), *map(Path, texts))
+    for name in (table, "gone.tsv", "gone.tmx.gz", "x/part-*.parquet"):
+        assert find_source(name) == find_source(Path(name)) == Tables(name, (Path(name),))
 
 
 def test_rows_lie_in_the_given_cache_and_are_read_once(folder, monkeypatch):
     names, cache = folder.pair(), folder.path / "cache"
     first = load_parallel_corpus(names, "en", "de", cache_dir=cache)
     assert {Path(file["filename"]).is_relative_to(cache) for file in first.cache_files} == {True}
-    monkeypatch.setattr(corpora, "read_lines", lambda _: pytest.fail("a file was read"))
+    monkeypatch.setattr(sources, "read_lines", lambda _: pytest.fail("a file was read"))
     assert load(*names, cache_dir=cache) == ROWS
 
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from helpers import limit_of_files, start_python
 
+from vaswani_transformer.io.digests import file_digest
 from vaswani_transformer.io.files import atomic_directory, atomic_remove, atomic_write, locked, read_json
-from vaswani_transformer.io.manifests import Manifest, file_digest, find_damage, require_same_manifest
+from vaswani_transformer.io.manifests import Manifest, find_damage
+from vaswani_transformer.io.origins import require_same_origin
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -201,12 +203,12 @@ def test_a_damaged_json_file_is_named(tmp_path):
 def test_manifests_are_compared_by_what_both_have_and_files_by_their_content():
     before = {"size": 1, "left": 0, "files": [{"file": "/a", "sha256": "x"}, {"name": "hub", "split": "train"}]}
     same = {"size": 1, "right": 0, "files": [{"file": "/elsewhere", "sha256": "x"}, {"name": "hub", "split": "train"}]}
-    require_same_manifest(before, same, "differs in", "stop")
+    require_same_origin(before, same, "differs in", "stop")
     now = {"size": 2, "files": [{"file": "/a", "sha256": "y"}, {"name": "hub", "split": "train"}]}
     with pytest.raises(
         ValueError, match=r"^x differs in size \(1 then, 2 now\), files \(/a hub then, /a hub now\); y$"
     ):
-        require_same_manifest(before, now, "x differs in", "y")
+        require_same_origin(before, now, "x differs in", "y")
 
 
 def test_a_locked_directory_is_refused_to_others(tmp_path):

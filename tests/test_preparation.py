@@ -300,12 +300,14 @@ def test_damaged_files_are_named_and_can_be_prepared_anew(files, output):
         with pytest.raises(ValueError, match=rf"^prepared: {file.parent}: .*{file.name} .*; delete "):
             load_prepared(output, ["train", "test"])
         file.write_bytes(content)
-    expected = row_bytes(output)
-    shutil.rmtree(parts[1])
-    with pytest.raises(ValueError, match="has no train"):
-        load_prepared(output)
-    prepare(output, arguments(files))
-    assert row_bytes(output) == expected
+    expected, vocabulary = row_bytes(output), load_prepared(output).tokenizer.get_vocab()
+    for part in parts[:2]:
+        shutil.rmtree(part)
+        with pytest.raises(ValueError, match=f"has no {part.name}"):
+            load_prepared(output)
+        prepare(output, arguments(files))
+        assert row_bytes(output) == expected
+        assert load_prepared(output).tokenizer.get_vocab() == vocabulary
 
 
 def test_the_beginning_of_every_file_is_read_before_any_to_its_end(files, folder, output):

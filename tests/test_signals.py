@@ -66,7 +66,7 @@ def test_training_goes_on_as_if_it_had_not_been_interrupted(tokenizer, tmp_path,
     folder, averaging = tmp_path / "parts", CheckpointAveraging(2)
     error = interrupt(tokenizer, folder, averaging, SendSignal("on_step_begin", 6, number), **SCHEDULED)
     assert error.status == 128 + number
-    assert str(error) == "interrupted; continue with --resume"
+    assert str(error) == ""
     assert checkpoints(folder) == ["checkpoint-3", "checkpoint-6", "checkpoint-7"]
     assert averaging.averaged == []
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == handlers

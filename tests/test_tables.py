@@ -8,7 +8,8 @@ from corpus_folder import Folder
 from datasets import Dataset, DatasetDict
 from pyarrow import parquet
 
-from vaswani_transformer.data.corpora import identify_corpus, load_parallel_corpus
+from vaswani_transformer.data.corpora import load_parallel_corpus
+from vaswani_transformer.data.sources import find_source
 
 
 PAIRS = [("one", "eins"), ('she said "no", twice', "sie sagte „nein“; zweimal"), ("two\u2028x ", " zwei"), ("", "drei")]
@@ -104,6 +105,7 @@ def test_a_directory_of_save_to_disk_is_a_table(folder):
             "no column is called 'de' in {'en': 'one', 'fr': 'un'}; name two with the option columns, as 1 2 if",
         ),
         (b"one,eins\n", ["1", "3"], 1, "no column is called '3' in {'1': 'one', '2': 'eins'}"),
+        (b"en,de,de\none,eins,un\n", None, 1, "two columns are called 'de'; rename one"),
     ],
 )
 def test_malformed_csv_is_refused_with_its_row(folder, content, columns, row, complaint):
@@ -148,4 +150,4 @@ def saved(folder: Folder, name: str, word: str) -> tuple[Path, Path]:
 def test_a_saved_directory_is_identified_by_the_files_that_are_read(folder):
     directory, rows = saved(folder, "saved", "one")
     (directory / "cache-1.arrow").write_bytes(b"of datasets.map")
-    assert [each["file"] for each in identify_corpus([directory])] == [str(rows)]
+    assert [each["file"] for each in find_source(directory).identify("train")] == [str(rows)]

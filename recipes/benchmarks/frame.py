@@ -7,10 +7,12 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
-from vaswani_transformer.io.console import exit_on_error, printable
+from vaswani_transformer.io.console import printable
 from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.io.typed_json import Record
-from vaswani_transformer.options.arguments import RecipeParser, option
+from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.options.arguments import option
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.records import Provenance
 
 

@@ -18,7 +18,8 @@ from datatrove.pipeline.writers import JsonlWriter
 from transformers import pipeline
 
 import vaswani_transformer  # noqa: F401  # makes the model known to transformers
-from vaswani_transformer.options.arguments import COUNT, RecipeParser, option
+from vaswani_transformer.options.arguments import COUNT, option
+from vaswani_transformer.options.parser import RecipeParser
 
 
 @dataclass

@@ -15,7 +15,8 @@ import ray
 
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.decoding.translation_options import TranslationOptions
-from vaswani_transformer.options.arguments import COUNT, NOT_NEGATIVE, RecipeParser, option
+from vaswani_transformer.options.arguments import COUNT, NOT_NEGATIVE, option
+from vaswani_transformer.options.parser import RecipeParser
 
 
 @dataclass

@@ -8,7 +8,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
-from ..io.manifests import matching_files_digest
+from ..io.digests import matching_files_digest
 from ..model.languages_vaswani import require_tagged
 from .output import is_export
 

@@ -98,13 +98,14 @@ def pair_sizes(source: np.ndarray, target: np.ndarray, source_tokens: int, targe
 class TokenBudgetBatchSampler:
     """Yields micro-batches of indices; consecutive groups of `num_parts` make up one global batch.
 
-    The global batches depend only on the lengths, the seed and the epoch. The number of processes and accumulation
-    steps changes only how a batch is divided. `accelerate` deals the micro-batches out in turn, so that every process
-    makes the same number of steps. The parts of a batch cost about the same time, so that no process waits long for
-    another (see `divide_batches`). All epochs have the same number of batches, with the same numbers of pairs. An epoch
-    exchanges the pairs within windows of similar length, so that two pairs of a batch meet again in about 1 of every
-    `window` epochs. Each epoch draws other pairs of the same sizes from the corpora that are mixed in (see `Mixture`).
-    The costliest batch opens the first epoch: if memory does not suffice, it fails at once.
+    - Global batches depend only on the lengths, the seed and the epoch. The number of processes and accumulation steps
+      changes only how a batch is divided.
+    - `accelerate` deals the micro-batches out in turn, so that every process makes the same number of steps. The parts
+      of a batch cost about the same time, so that no process waits long for another (see `divide_batches`).
+    - All epochs have the same number of batches, with the same numbers of pairs. An epoch exchanges the pairs within
+      windows of similar length: two pairs of a batch meet again in about 1 of every `window` epochs. It draws other
+      pairs of the same sizes from the corpora that are mixed in (see `Mixture`).
+    - The costliest batch opens the first epoch: if memory does not suffice, it fails at once.
 
     Args:
         source_lengths: Tokens of each source sentence.
@@ -178,12 +179,12 @@ class TokenBudgetBatchSampler:
         """
         generator = np.random.default_rng((self.seed, epoch))
         starts = self.plan.starts
-        window_of = np.repeat(np.arange(len(self.plan.windows) - 1), np.diff(self.plan.windows))  # [pairs]
-        shuffled = generator.permutation(len(window_of))
-        places = self.plan.order[shuffled[np.argsort(window_of[shuffled], kind="stable")]]
+        windows = np.repeat(np.arange(len(self.plan.windows) - 1), np.diff(self.plan.windows))  # [pairs]
+        shuffled = generator.permutation(len(windows))
+        places = self.plan.order[shuffled[np.argsort(windows[shuffled], kind="stable")]]
         pairs = self._mixture.draw(np.random.default_rng((self.seed, epoch, 1)))[places]
-        batch_of = np.repeat(np.arange(len(starts) - 1), np.diff(starts))  # [pairs]
-        pairs = pairs[np.lexsort((self._source[pairs], self._target[pairs], batch_of))]
+        numbers = np.repeat(np.arange(len(starts) - 1), np.diff(starts))  # [pairs]
+        pairs = pairs[np.lexsort((self._source[pairs], self._target[pairs], numbers))]
         part_starts = divide_batches(starts, self._source[pairs], self._target[pairs], self.num_parts)
         batches = generator.permutation(len(starts) - 1)
         if epoch == 0:

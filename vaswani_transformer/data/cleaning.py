@@ -1,6 +1,5 @@
 """Encoding of sentence pairs, and the cleaning rules, which count what they drop by reason."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,17 +65,6 @@ def encode_both_directions(
     return interleave_datasets(
         [encode_corpus(corpus, tokenizer, *each, num_proc, language_tag(each[1])) for each in directions]
     )
-
-
-def require_tags(tokenizer: PreTrainedTokenizerBase, tags: Sequence[str], name: str | None) -> None:
-    """Raise a ValueError if a tag is no special token of a tokenizer, which was given by this name."""
-    for tag in tags:
-        ids = tokenizer(tag, add_special_tokens=False).input_ids
-        if len(ids) != 1 or tokenizer.decode(ids, skip_special_tokens=True):
-            raise ValueError(
-                f"tokenizer: {name} has no special token {tag}, which both_directions needs; add it with "
-                f"add_tokens([{tag!r}], special_tokens=True), or leave out the tokenizer, so that one is trained"
-            )
 
 
 @dataclass(frozen=True)

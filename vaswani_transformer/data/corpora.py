@@ -1,34 +1,27 @@
-"""Sources of sentence pairs: aligned text files, tables, the Hub, or the embedded phrasebook.
+"""Parallel corpora, read once into memory-mapped datasets of rows `{"translation": {"en": ..., "de": ...}}`."""
 
-Every corpus becomes a memory-mapped `datasets.Dataset` of rows `{"translation": {"en": ..., "de": ...}}`.
-"""
-
-import glob
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, zip_longest
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from datasets import Dataset, Features, IterableDataset, Translation, load_dataset
+from datasets import Dataset, Features, Translation
 from datasets.exceptions import DatasetGenerationError
 
+from ..io.digests import content_digest
 from ..io.files import Json
-from ..io.manifests import content_digest, identify
 from ..model.languages_vaswani import is_same_language, language_name
-from .phrasebook import phrasebook
-from .tables import Pair, dataset_pairs, load_saved, read_table, table_kind
-from .text_files import COMPRESSED, read_lines
+from .sources import HubDataset, Names, Source, TextFiles, find_source
+from .text_files import COMPRESSED
 
-
-Row = dict[str, dict[str, str]]
-Source = str | Path | Sequence[str | Path]
 
 _CODE = re.compile(r"[a-z]{2,3}(_\w+|-[A-Z]\w*)?")  # "de-en" is a pair
 
 
 def load_parallel_corpus(
-    source: Source,
+    source: Names,
     source_language: str,
     target_language: str,
     split: str = "train",
@@ -61,147 +54,62 @@ def load_parallel_corpus(
         OSError: A file is missing.
     """
     languages = source_language, target_language
-    features = Features({"translation": Translation(languages=sorted(languages))})
-    name = hub_dataset(source)
-    dataset = None if name is None else load_dataset(name, config_name, split=split, streaming=streaming)
-    try:
-        # `datasets` keeps the rows under a digest of the arguments, and would divide lists among processes.
-        return Dataset.from_generator(
-            _rows,
-            features=features,
-            gen_kwargs={
-                "source": tuple(_names(source)),
-                "languages": languages,
-                "split": split,
-                "columns": None if columns is None else tuple(columns),
-                "dataset": dataset,
-                "version": content_digest(identify_corpus(source, config_name, split)),
-            },
-            cache_dir=cache_dir,
-        )
-    except DatasetGenerationError as error:
-        raise (error.__cause__ or error) from None
+    return Corpus(find_source(source), languages, split, config_name, columns, streaming).load(cache_dir)
 
 
-def _rows(
-    source: Source,
-    languages: tuple[str, str],
-    split: str,
-    columns: Sequence[str] | None,
-    dataset: Dataset | IterableDataset | None,
-    version: str,
-) -> Iterator[Row]:
-    """The rows of a corpus, or of a `dataset` of the Hub; a file that has changed gives another version."""
-    if dataset is not None:
-        readers = [dataset_pairs(dataset, _shown(source), columns or languages)]
-    else:
-        readers = _open(source, languages, split, columns)
-    is_empty = True
-    for pair in chain.from_iterable(readers):
-        is_empty = is_empty and not any(map(str.strip, pair))
-        yield {"translation": dict(zip(languages, pair, strict=True))}
-    if is_empty:
-        raise ValueError(f"{_shown(source)}: the corpus is empty; give files with at least one sentence pair")
+@dataclass(frozen=True)
+class Corpus:
+    """Sentence pairs of a source, not loaded yet; the attributes are the arguments of `load_parallel_corpus`."""
 
+    source: Source
+    languages: tuple[str, str]
+    split: str = "train"
+    config: str | None = None
+    columns: Sequence[str] | None = None
+    streaming: bool = False
 
-def _open(
-    source: Source, languages: tuple[str, str], split: str, columns: Sequence[str] | None
-) -> list[Iterator[Pair]]:
-    """The pairs of each table, of two text files, or of the phrasebook; nothing is read yet."""
-    files = find_files(source)
-    if not files:
-        return [_phrasebook_pairs(languages, split)]
-    if table_kind(files[0]) is None:
-        return [_aligned_lines(*files)]
-    return [read_table(path, columns or languages, split) for path in files]
+    def identify(self) -> list[Json]:
+        """Describe the files, or the name, for a manifest."""
+        return self.source.identify(self.split, self.config)
 
+    def check(self) -> None:
+        """Read the first sentence pair of each file, to find most errors before any of them is read to its end.
 
-def _aligned_lines(source_file: Path, target_file: Path) -> Iterator[Pair]:
-    lengths = [0, 0]
-    for source, target in zip_longest(read_lines(source_file), read_lines(target_file)):
-        if source is not None and target is not None:
-            yield source, target
-        lengths[0] += source is not None
-        lengths[1] += target is not None
-    if lengths[0] != lengths[1]:
-        raise ValueError(
-            f"{source_file} has {lengths[0]} lines but {target_file} has {lengths[1]}; "
-            f"line n of one must translate line n of the other"
-        )
-
-
-def _phrasebook_pairs(languages: tuple[str, str], split: str) -> Iterator[Pair]:
-    if all(map(is_same_language, languages, ("en", "de"))):
-        return iter(phrasebook(split))
-    if all(map(is_same_language, languages, ("de", "en"))):
-        return ((german, english) for english, german in phrasebook(split))
-    raise ValueError(f"phrasebook: is in English and German, en and de, not {' and '.join(languages)}")
-
-
-def check_parallel_corpus(
-    source: Source, languages: tuple[str, str], split: str, columns: Sequence[str] | None = None
-) -> None:
-    """Read the first sentence pair of each file, to find most errors before any of them is read to its end.
-
-    Raises:
-        ValueError, OSError: As from `load_parallel_corpus`.
-    """
-    if hub_dataset(source) is None:
-        for pairs in _open(source, languages, split, columns):
+        Raises:
+            ValueError, OSError: As from `load_parallel_corpus`.
+        """
+        for pairs in self.source.readers(self.languages, self.split, self.columns):
             next(pairs, None)
 
-
-def identify_corpus(source: Source, config: str | None = None, split: str = "train") -> list[Json]:
-    """Describe the files of a corpus, or its name, for a manifest.
-
-    Args:
-        source: As for `load_parallel_corpus`.
-        config: Configuration of a Hub dataset.
-        split: Which part of a saved directory or Hub dataset.
-    """
-    described: list[Json] = []
-    for path in find_files(source):
-        files = load_saved(path, split).cache_files if path.is_dir() else [{"filename": path}]
-        described += [identify(file["filename"]) for file in files]
-    return described or [{"name": _shown(source), "config": config, "split": split}]
-
-
-def find_files(source: Source) -> list[Path]:
-    """The tables or the two text files of a corpus; none if it is the phrasebook or on the Hub.
-
-    Raises:
-        ValueError: The files are neither tables nor two text files.
-    """
-    files: list[Path] = []
-    for name in _names(source):
-        matches = [] if Path(name).exists() else sorted(glob.glob(name, recursive=True))
-        files += map(Path, matches or [name])
-    are_tables = [table_kind(file) is not None for file in files]
-    if len(files) == 1 and not files[0].exists() and not are_tables[0]:
-        return []
-    if files and (all(are_tables) or (len(files) == 2 and not any(are_tables))):
-        return files
-    raise ValueError(
-        f"{_shown(source) or 'nothing'}: a corpus is two aligned text files, the source first, or tables: .jsonl, "
-        f".parquet, .csv, .tsv, .tmx, or a directory of save_to_disk"
-    )
+    def load(self, cache_dir: str | Path | None = None) -> Dataset:
+        """The pairs as `load_parallel_corpus` returns them; files that have not changed are read only once."""
+        source = self.source
+        if isinstance(source, HubDataset):
+            source = source.load(self.split, self.config, self.streaming)
+        try:
+            # `datasets` keeps the rows under a digest of the arguments.
+            return Dataset.from_generator(
+                _rows,
+                features=Features({"translation": Translation(languages=sorted(self.languages))}),
+                gen_kwargs={"corpus": replace(self, source=source), "version": content_digest(self.identify())},
+                cache_dir=cache_dir,
+            )
+        except DatasetGenerationError as error:
+            raise (error.__cause__ or error) from None
 
 
-def hub_dataset(source: Source) -> str | None:
-    """The dataset of the Hub that a corpus is; None if it is something else."""
-    return None if find_files(source) or _shown(source) == "phrasebook" else _shown(source)
-
-
-def _names(source: Source) -> list[str]:
-    return [str(source)] if isinstance(source, str | Path) else [str(name) for name in source]
-
-
-def _shown(source: Source) -> str:
-    return " and ".join(_names(source))
+def _rows(corpus: Corpus, version: str) -> Iterator[dict[str, dict[str, str]]]:
+    """The rows of a corpus; a file that has changed gives another version."""
+    is_empty = True
+    for pair in chain.from_iterable(corpus.source.readers(corpus.languages, corpus.split, corpus.columns)):
+        is_empty = is_empty and not any(map(str.strip, pair))
+        yield {"translation": dict(zip(corpus.languages, pair, strict=True))}
+    if is_empty:
+        raise ValueError(f"{corpus.source.name}: the corpus is empty; give files with at least one sentence pair")
 
 
 def resolve_languages(
-    corpora: Iterable[Source], source_language: str | None = None, target_language: str | None = None
+    corpora: Iterable[Names], source_language: str | None = None, target_language: str | None = None
 ) -> tuple[str, str]:
     """The languages of corpora: as named, or as the suffixes of two text files say, such as train.en and train.de.
 
@@ -216,10 +124,8 @@ def resolve_languages(
         ValueError: Nothing says a language; a suffix is another language's; or both are the same.
     """
     options, languages = ("source_language", "target_language"), [source_language, target_language]
-    for source in corpora:
-        files = find_files(source)
-        if len(files) != 2 or table_kind(files[0]) is not None:
-            continue
+    for source in map(find_source, corpora):
+        files = (source.source, source.target) if isinstance(source, TextFiles) else ()
         for side, file in enumerate(files):
             code = language_in_name(file.name)
             language = languages[side] = languages[side] or code
@@ -239,7 +145,7 @@ def resolve_languages(
 
 
 def language_in_name(name: str) -> str | None:
-    """The language code that is the last suffix of a file's name; None if there is none."""
+    """The language code at the end of a file's name, before suffixes of archives; None if there is none."""
     parts = [part for part in name.split(".") if f".{part}" not in (*COMPRESSED, ".txt")]
     code = parts[-1] if parts else ""
     return code if _CODE.fullmatch(code) and language_name(code) != code else None
@@ -253,6 +159,6 @@ def sentences(corpus: Dataset, languages: Sequence[str], batch_size: int = 1000)
 
 
 def spread(length: int, count: int) -> np.ndarray:
-    """`[min(count, length)]` indices of a sample that is spread evenly over so many rows."""
+    """`[min(count, length)]` indices of a sample that is spread evenly over `length` rows."""
     count = min(count, length)
     return -(-np.arange(count) * length // count)

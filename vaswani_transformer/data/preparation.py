@@ -4,12 +4,9 @@ After an interruption, the same call continues with the corpora that are missing
 If the user names no directory, it is one in the cache of `datasets`, named by a digest of its inputs and settings.
 """
 
-import os
 import shutil
-import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,30 +16,26 @@ from datasets import Dataset, concatenate_datasets, interleave_datasets
 from transformers import PreTrainedTokenizerBase
 
 from ..io.files import Json, atomic_directory, file_errors_as_os_error, locked
-from ..io.manifests import Manifest, identify_tokenizer, manifest_digest, require_same_manifest
-from ..launch.processes import end_with_parent
+from ..io.manifests import Manifest
+from ..io.origins import identify_tokenizer, origin_digest, require_same_origin
+from ..launch.processes import available_cores, end_forks_with_this_process
 from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
-from .cleaning import clean_corpus, encode_both_directions, encode_corpus, require_tags
-from .corpora import check_parallel_corpus, identify_corpus, load_parallel_corpus, sentences, spread
+from .cleaning import clean_corpus, encode_both_directions, encode_corpus
+from .corpora import sentences, spread
 from .preparation_arguments import TRAINED_ON, PreparationArguments
 from .prepared_directory import TOKENIZER, load_prepared, read_notes
 from .training_data import TrainingData
 
 
-# What a corpus is called in a saved directory, a dataset of the Hub or the phrasebook, where not by its split.
-_PARTS = {"replay": "train", "synthetic": "train", "replay_test": "test"}
 _PAIRS_PER_PROCESS = 50_000  # at least; it takes seconds to encode so many
 _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 
 
 def identify_inputs(args: PreparationArguments) -> dict[str, Json]:
     """Describe the corpora, by split, and the "tokenizer" by their content, for records."""
-    corpora: dict[str, Json] = {
-        split: identify_corpus(source, args.dataset_config, _PARTS.get(split, split))
-        for split, source in args.sources.items()
-    }
+    corpora: dict[str, Json] = {split: corpus.identify() for split, corpus in args.corpora.items()}
     return {**corpora, TOKENIZER: None if args.tokenizer is None else identify_tokenizer(args.tokenizer)}
 
 
@@ -66,7 +59,7 @@ def load_corpora(
     inputs = inputs or identify_inputs(args)
     if directory is None:
         versions = {name: version(name) for name in _VERSIONS}
-        digest = manifest_digest({**decisive_values(args, "data"), **inputs, **versions})
+        digest = origin_digest({**decisive_values(args, "data"), **inputs, **versions})
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", digest[:32])
     directory = Path(directory)
     if _missing_parts(directory, args, inputs):
@@ -85,7 +78,7 @@ def _missing_parts(directory: Path, args: PreparationArguments, inputs: Mapping[
         what = f"prepared: {directory} was prepared with other inputs or settings; it differs in"
         deleted = directory if part in (TOKENIZER, "train") else directory / part
         advice = f"name another directory, or delete {deleted} to prepare that anew"
-        require_same_manifest(read_notes(directory, part), _origin(part, args, inputs), what, advice)
+        require_same_origin(read_notes(directory, part), _origin(part, args, inputs), what, advice)
     return missing
 
 
@@ -96,34 +89,23 @@ def _origin(part: str, args: PreparationArguments, inputs: Mapping[str, Json]) -
 
 def _prepare(directory: Path, args: PreparationArguments, inputs: Mapping[str, Json], missing: list[str]) -> None:
     tokenizer = load_tokenizer(args.tokenizer) if args.tokenizer else None
-    splits = [split for split in args.sources if split in missing]
+    corpora, cache = args.corpora, directory / "cache"
+    splits = [split for split in corpora if split in missing]
     for split in splits:
-        check_parallel_corpus(args.sources[split], args.languages, _PARTS.get(split, split), args.columns)
-    corpora = {
-        split: load_parallel_corpus(
-            args.sources[split],
-            *args.languages,
-            _PARTS.get(split, split),
-            args.dataset_config,
-            columns=args.columns,
-            streaming=args.streaming,
-            cache_dir=directory / "cache",
-        )
-        for split in splits
-    }
+        corpora[split].check()
+    texts = {split: corpora[split].load(cache) for split in splits}
     if TOKENIZER in missing:
-        tokenizer = tokenizer or _learn_tokenizer(corpora["train"], args)
-        require_tags(tokenizer, args.tags, args.tokenizer)
+        tokenizer = tokenizer or _learn_tokenizer(corpora["train"].load(cache), args)
+        _require_tags(tokenizer, args)
         with _writing(directory / TOKENIZER, _origin(TOKENIZER, args, inputs)) as staged:
             tokenizer.save_pretrained(staged)
     tokenizer = load_tokenizer(directory / TOKENIZER, option="prepared")
-    for split, corpus in corpora.items():
-        processes = min(args.num_proc or os.cpu_count() or 1, -(-len(corpus) // _PAIRS_PER_PROCESS))
-        with _workers(processes) as num_proc:
-            rows, cleaning = _encode(split, corpus, tokenizer, args, num_proc)
+    for split, text in texts.items():
+        with _workers(args.num_proc, len(text)) as num_proc:
+            rows, cleaning = _encode(split, text, tokenizer, args, num_proc)
             with _writing(directory / split, {**_origin(split, args, inputs), "cleaning": {**cleaning}}) as staged:
                 rows.save_to_disk(staged, num_proc=num_proc)
-    shutil.rmtree(directory / "cache", ignore_errors=True)
+    shutil.rmtree(cache, ignore_errors=True)
 
 
 @contextmanager
@@ -147,6 +129,17 @@ def _learn_tokenizer(corpus: Dataset, args: PreparationArguments) -> VaswaniToke
     )
 
 
+def _require_tags(tokenizer: PreTrainedTokenizerBase, args: PreparationArguments) -> None:
+    """Raise a ValueError if a tag of a language is no special token of the tokenizer."""
+    for tag in args.tags:
+        ids = tokenizer(tag, add_special_tokens=False).input_ids
+        if len(ids) != 1 or tokenizer.decode(ids, skip_special_tokens=True):
+            raise ValueError(
+                f"tokenizer: {args.tokenizer} has no special token {tag}, which both_directions needs; add it with "
+                f"add_tokens([{tag!r}], special_tokens=True), or leave out the tokenizer, so that one is trained"
+            )
+
+
 def _encode(
     split: str, corpus: Dataset, tokenizer: PreTrainedTokenizerBase, args: PreparationArguments, num_proc: int | None
 ) -> tuple[Dataset, dict[str, int]]:
@@ -160,17 +153,12 @@ def _encode(
 
 
 @contextmanager
-def _workers(count: int) -> Iterator[int | None]:
-    """Prepare for `num_proc` processes of `Dataset.map`; None is this process, with the threads of the tokenizer."""
-    if count == 1:
+def _workers(requested: int | None, pairs: int) -> Iterator[int | None]:
+    """The `num_proc` of `Dataset.map`; None is this process alone, with the threads of the tokenizer."""
+    count = min(requested or available_cores(), -(-pairs // _PAIRS_PER_PROCESS))
+    if count <= 1:
         yield None
         return
-    _end_workers_with_this_process()
+    end_forks_with_this_process()  # else those of a killed program would hold the directory's lock
     with patch_environment(TOKENIZERS_PARALLELISM="false"):  # a core for each process
         yield count
-
-
-@cache
-def _end_workers_with_this_process() -> None:
-    """Let the processes of `Dataset.map` end when this one is killed; else they would hold the directory's lock."""
-    os.register_at_fork(after_in_child=lambda: end_with_parent(signal.SIGKILL))

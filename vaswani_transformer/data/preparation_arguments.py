@@ -8,13 +8,15 @@ from transformers import PreTrainedConfig
 from ..model.languages_vaswani import language_tag
 from ..options.arguments import COUNT, Interval, check_values, option, refuse_unused
 from .cleaning import CleaningRules
-from .corpora import resolve_languages
+from .corpora import Corpus, resolve_languages
+from .sources import find_source
 
 
 # Corpora of which pairs are drawn anew for each epoch, and all corpora that are cleaned and trained on.
 MIXED = ("replay", "synthetic")
 TRAINED_ON = ("train", *MIXED)
-_HELD_OUT = ("validation", "test", "replay_test")
+# The split of each corpus in a saved directory, a dataset of the Hub or the phrasebook.
+_PARTS = {**dict.fromkeys(TRAINED_ON, "train"), "validation": "validation", "test": "test", "replay_test": "test"}
 _RATIO = Interval(above=0, maximum=1000)
 
 
@@ -140,8 +142,16 @@ class PreparationArguments(CleaningRules, CorpusArguments):
         """
         if not self.train:
             raise ValueError("train: give a corpus to train on, such as `train: [train.en, train.de]`")
-        splits = (*TRAINED_ON, *_HELD_OUT)
-        return {split: getattr(self, split) for split in splits if getattr(self, split)}
+        return {split: getattr(self, split) for split in _PARTS if getattr(self, split)}
+
+    @property
+    def corpora(self) -> dict[str, Corpus]:
+        """The corpora by split, with the languages that `with_languages` has decided."""
+        config, columns, streaming = self.dataset_config, self.columns, self.streaming
+        return {
+            split: Corpus(find_source(names), self.languages, _PARTS[split], config, columns, streaming)
+            for split, names in self.sources.items()
+        }
 
     @property
     def ratios(self) -> dict[str, float]:

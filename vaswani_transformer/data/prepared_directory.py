@@ -9,6 +9,7 @@
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from accelerate import PartialState
@@ -41,6 +42,16 @@ def read_notes(directory: Path, part: str) -> dict[str, Json]:
         raise ValueError(f"prepared: {directory / part}: {error}; delete it to prepare it anew") from None
 
 
+@dataclass(frozen=True)
+class _Preparation:
+    """How a corpus was prepared: entries of its manifest."""
+
+    cleaning: dict[str, int]
+    source_language: str
+    target_language: str
+    both_directions: bool
+
+
 def load_prepared(
     directory: str | Path, splits: Iterable[str] = (), ratios: Mapping[str, float] | None = None
 ) -> TrainingData:
@@ -56,33 +67,43 @@ def load_prepared(
             machine checks.
     """
     directory, names = Path(directory), list(dict.fromkeys(("train", *splits)))
-    notes = {name: read_notes(directory, name) for name in names}
+    notes = {part: read_notes(directory, part) for part in (TOKENIZER, *names)}
     if PartialState().is_local_main_process:
-        for part in (TOKENIZER, *names):
+        for part in notes:
             if (damage := find_damage(directory / part)) is not None:
                 raise ValueError(f"prepared: {directory / part}: {damage}; delete it to prepare it anew")
+    made = {name: from_json(_Preparation, notes[name]) for name in names}
     corpora = {name: load_from_disk(directory / name) for name in names}
-    cleaning = {name: from_json(dict[str, int], notes[name]["cleaning"]) for name in names}
-    train, mixed = [corpora["train"]], dict[str, MixedCorpus]()
-    for name in (name for name in MIXED if name in corpora):
-        drawn = max(1, round((ratios or {}).get(name, 1.0) * len(train[0])))
-        mixed[name] = MixedCorpus(sum(map(len, train)), len(corpora[name]), drawn, cleaning[name])
-        train.append(corpora[name])
+    mixed = _mix(corpora, made, ratios or {})
     held_out = {name: corpus for name, corpus in corpora.items() if name not in TRAINED_ON}
     tokenizer, tags = load_tokenizer(directory / TOKENIZER, option="prepared"), None
-    if notes["train"]["both_directions"]:
+    if made["train"].both_directions:
         held_out = _by_direction(held_out)
-        languages = [str(notes["train"][option]) for option in ("source_language", "target_language")]
+        languages = made["train"].source_language, made["train"].target_language
         tags = {code: tokenizer.convert_tokens_to_ids(language_tag(code)) for code in languages}
     return TrainingData(
         tokenizer=tokenizer,
-        train=concatenate_datasets(train),
-        cleaning=cleaning["train"],
+        train=concatenate_datasets([corpora["train"], *(corpora[name] for name in mixed)]),
+        cleaning=made["train"].cleaning,
         text={split: rows.select_columns("translation") for split, rows in held_out.items()},
         encoded={split: rows.remove_columns("translation") for split, rows in held_out.items()},
         language_tags=tags,
         mixed=mixed,
     )
+
+
+def _mix(
+    corpora: Mapping[str, Dataset], made: Mapping[str, _Preparation], ratios: Mapping[str, float]
+) -> dict[str, MixedCorpus]:
+    """The corpora that are mixed in, whose rows lie behind those of "train"."""
+    mixed: dict[str, MixedCorpus] = {}
+    first = trained = len(corpora["train"])
+    for name in MIXED:
+        if name in corpora:
+            drawn = max(1, round(ratios.get(name, 1.0) * trained))
+            mixed[name] = MixedCorpus(first, len(corpora[name]), drawn, made[name].cleaning)
+            first += len(corpora[name])
+    return mixed
 
 
 def _by_direction(corpora: Mapping[str, Dataset]) -> dict[str, Dataset]:

@@ -102,31 +102,38 @@ def _json_rows(path: Path) -> Rows:
 
 
 def _delimited_rows(path: Path, keys: Sequence[str]) -> Rows:
-    """The rows of CSV (RFC 4180), or of TSV, where quotes are text, as in the files of Tatoeba and OPUS.
+    """The rows of CSV or TSV by column: a header names the columns, unless the keys are numbers."""
+    names: list[str] = []
+    for number, record in _records(path):
+        if not names and all(key.isdecimal() for key in keys):
+            names = [str(place) for place in range(1, len(record) + 1)]
+        if not names:
+            names = [name.strip() for name in record]
+            for key in keys:
+                if names.count(key) > 1:
+                    raise ValueError(f"{path}, row {number}: two columns are called {key!r}; rename one of them")
+        elif len(record) != len(names):
+            raise ValueError(
+                f"{path}, row {number}: the number of fields is {len(record)}, but {len(names)} in the first row; "
+                f"give every row as many"
+            )
+        else:
+            yield number, dict(zip(names, record, strict=True))
 
-    A header names the columns; without one they are numbered, if keys are numbers.
-    """
+
+def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The fields of each row that is not blank, of CSV (RFC 4180) or of TSV, where quotes are text (Tatoeba, OPUS)."""
     lines = read_lines(path)
     records: Iterable[list[str]]
     if table_kind(path) == "tsv":
         records = (line.split("\t") if line else [] for line in lines)
     else:
         records = csv.reader((line + "\n" for line in lines), strict=True)  # a quoted field may have line feeds
-    names, number = list[str](), 0
+    number = 0
     try:
         for number, record in enumerate(records, start=1):
-            if record and not names:
-                names = [name.strip() for name in record]
-                if not all(key.isdecimal() for key in keys):
-                    continue
-                names = [str(place) for place in range(1, len(record) + 1)]
-            if len(record) not in (0, len(names)):
-                raise ValueError(
-                    f"{path}, row {number}: the number of fields is {len(record)}, but {len(names)} in the first row; "
-                    f"give every row as many"
-                )
             if record:
-                yield number, dict(zip(names, record, strict=True))
+                yield number, record
     except csv.Error as error:
         raise ValueError(
             f"{path}, row {number + 1}: not CSV ({error}); is a quote in it never closed, or not doubled?"

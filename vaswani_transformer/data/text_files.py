@@ -20,11 +20,14 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
 
     Raises:
         ValueError: On reading: the archive is damaged.
+        OSError: The file cannot be opened or read.
     """
     with _ARCHIVES.get(path.suffix, open)(path, "rb") as file:
         try:
             yield file
-        except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+        except (zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+            if isinstance(error, OSError) and error.errno:  # of the disk; those of a damaged archive have no number
+                raise
             raise ValueError(f"{path}: not a whole {path.suffix} file ({error}); fetch or make it again") from None
 
 

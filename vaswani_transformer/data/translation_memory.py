@@ -16,8 +16,8 @@ _LANGUAGE = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")  # of TMX 1.4
 def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str]]:
     """The segments of each translation unit that has both languages, without the mark-up inside.
 
-    A language is matched by its code or, failing that, by one with a region: "en" by "en-US". Of several variants of a
-    unit the first counts.
+    A language is matched by its code or, failing that, by one with a region: "en" by "en-US". If a unit has several
+    variants in a language, the first counts.
 
     Raises:
         ValueError: The file is damaged, not well-formed, no TMX, or no unit has both languages.

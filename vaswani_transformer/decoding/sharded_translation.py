@@ -15,7 +15,7 @@ from typing import cast
 from tqdm.auto import tqdm
 
 from ..io.files import atomic_write, locked, read_json
-from ..io.manifests import require_same_manifest
+from ..io.origins import require_same_origin
 from .decoding_arguments import DecodingPrecision
 from .line_translation import LineTranslator
 from .translation_options import TranslationOptions
@@ -89,7 +89,7 @@ class ShardedTranslation:
             with locked(path, "output", wait=True):
                 if not path.exists():
                     atomic_write(path, json.dumps(record, indent=2) + "\n")
-        require_same_manifest(
+        require_same_origin(
             read_json(path),
             record,
             f"output: {self._folder} holds part of another translation, which differs in",

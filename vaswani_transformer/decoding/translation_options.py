@@ -10,12 +10,13 @@ from transformers import PreTrainedConfig
 from ..convert.engines import engine_digest
 from ..data.tables import read_table, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
-from ..io.files import Json
-from ..io.manifests import MODEL_FILES, matching_files_digest
+from ..io.digests import matching_files_digest
+from ..io.files import Json, require_new_file
+from ..io.manifests import MODEL_FILES
 from ..model.ensemble import require_same_tokens
 from ..model.languages_vaswani import direction, target_tag
 from ..model.saved_model import SavedModel
-from ..options.arguments import decisive_names, decisive_values, option, refuse_unused, require_new_file
+from ..options.arguments import decisive_names, decisive_values, option, refuse_unused
 from .decoding_arguments import GenerationArguments
 
 

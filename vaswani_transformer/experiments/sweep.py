@@ -13,7 +13,7 @@ import torch
 
 from ..io.console import printable
 from ..io.files import Json, read_json
-from ..io.manifests import require_same_manifest
+from ..io.origins import require_same_origin
 from ..launch.processes import LAUNCHER
 from ..model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from ..runs.records import RunRecord
@@ -77,7 +77,7 @@ def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
 def require_same_sweep(directory: Path, manifest: Mapping[str, Json]) -> None:
     """Raise a ValueError if a directory holds another sweep or other files."""
     if (directory / "sweep.json").exists():
-        require_same_manifest(
+        require_same_origin(
             read_json(directory / "sweep.json"),
             manifest,
             f"output_dir: {directory} holds a sweep that differs in",

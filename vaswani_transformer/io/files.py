@@ -155,6 +155,14 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
             lock.release()
 
 
+def require_new_file(name: str, path: str | Path, overwrite: bool) -> None:
+    """Raise a ValueError unless a file can be written: it is new or may be replaced, and its directory exists."""
+    if Path(path).exists() and not overwrite:
+        raise ValueError(f"{name}: {path} exists already; name another file, or replace it with --overwrite")
+    if not Path(path).absolute().parent.is_dir():
+        raise ValueError(f"{name}: there is no directory {Path(path).parent}; make it")
+
+
 def read_json(path: str | Path, place: str | None = None) -> dict[str, Json]:
     """Read a file that holds a JSON object.
 

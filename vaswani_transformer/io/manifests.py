@@ -1,20 +1,18 @@
-"""Digests of files, and manifests: what a complete directory holds, and what it was made from."""
+"""Manifests: the files of a complete directory, and their damage."""
 
-import hashlib
 import json
-import os
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .digests import file_digest
 from .files import Json, atomic_write, read_json
 
 
 MANIFEST_NAME = "manifest.json"
 _CONFIG = "config.json"
-_TOKENIZER_FILES = (
+TOKENIZER_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -34,33 +32,8 @@ MODEL_FILES = (
     "model.safetensors",
     "model.safetensors.index.json",
     "model-*-of-*.safetensors",
-    *_TOKENIZER_FILES,
+    *TOKENIZER_FILES,
 )
-
-_digests: dict[tuple[int, ...], str] = {}  # by device, inode, size and time of the last change
-
-
-def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal; a program reads a file that does not change only once."""
-    with open(path, "rb") as file:
-        stat = os.fstat(file.fileno())
-        key = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns)
-        digest = _digests.get(key) or hashlib.file_digest(file, "sha256").hexdigest()
-    # As in git: a file that changed within the last second may change again without getting another time.
-    if time.time_ns() - stat.st_ctime_ns > 1e9:
-        _digests[key] = digest
-    return digest
-
-
-def content_digest(content: Json) -> str:
-    """SHA-256 of a JSON value, whatever the order of its keys, in hexadecimal."""
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def matching_files_digest(directory: Path, patterns: Iterable[str]) -> str | None:
-    """Digest of the names and contents of matching files, wherever the directory lies; None if no file matches."""
-    files: dict[str, Json] = {path.name: file_digest(path) for pattern in patterns for path in directory.glob(pattern)}
-    return content_digest(files) if files else None
 
 
 @dataclass(frozen=True)
@@ -131,52 +104,3 @@ def find_damage(directory: str | Path, *patterns: str) -> str | None:
         if file_digest(path) != digest:
             return f"{path.name} has changed since it was written"
     return None
-
-
-def identify(path: str | Path) -> Json:
-    """Describe an input file for a manifest, by its place and digest."""
-    path = Path(path)
-    return {"file": str(path.absolute()), "sha256": file_digest(path)}
-
-
-def identify_tokenizer(name: str) -> Json:
-    """Describe a saved tokenizer for a manifest: its files by their common digest, one of the Hub by its name."""
-    if (digest := matching_files_digest(Path(name), _TOKENIZER_FILES)) is not None:
-        return {"file": str(Path(name).absolute()), "sha256": digest}
-    return {"name": name}
-
-
-def manifest_digest(manifest: Mapping[str, Json]) -> str:
-    """Digest of a manifest, in which an input file counts by its content alone."""
-    return content_digest({name: _content(value) for name, value in manifest.items()})
-
-
-def require_same_manifest(before: Mapping[str, Json], now: Mapping[str, Json], what: str, advice: str) -> None:
-    """Compare what a directory records of its origin with what a command would put there, where both have an entry.
-
-    A file, an entry with "file" and "sha256", is compared by its digest and shown by its name.
-
-    Raises:
-        ValueError: An entry differs: "{what} width (1.0 then, 0.5 now); {advice}".
-    """
-    different = [
-        f"{name} ({_shown(before[name])} then, {_shown(value)} now)"
-        for name, value in now.items()
-        if name in before and _content(before[name]) != _content(value)
-    ]
-    if different:
-        raise ValueError(f"{what} {', '.join(different)}; {advice}")
-
-
-def _content(value: Json) -> Json:
-    if isinstance(value, list):
-        return [_content(each) for each in value]
-    return value["sha256"] if isinstance(value, dict) and "sha256" in value else value
-
-
-def _shown(value: Json) -> str:
-    if isinstance(value, list):
-        return " ".join(_shown(each) for each in value)
-    if isinstance(value, dict) and "name" in value:
-        return " ".join(str(value[key]) for key in ("name", "config") if value.get(key) is not None)
-    return str(value.get("file", value) if isinstance(value, dict) else value)

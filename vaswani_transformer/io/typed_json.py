@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, TypeVar, get_args, get_origin
 
 from .files import Json, atomic_write, read_json
@@ -70,8 +70,9 @@ def from_json(kind: type[T], value: object, place: str = "") -> T:
     Raises:
         ValueError: A field is missing or of a wrong type.
     """
-    if get_origin(kind) is UnionType:  # X | None
-        return None if value is None else from_json(get_args(kind)[0], value, place)
+    if get_origin(kind) is UnionType:
+        (plain,) = (member for member in get_args(kind) if member is not NoneType)  # X | None, and no other union
+        return None if value is None else from_json(plain, value, place)
     if is_dataclass(kind):
         return kind(**_arguments(kind, _require(dict, value, place), place))
     if get_origin(kind) is dict:

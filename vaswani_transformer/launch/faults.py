@@ -1,29 +1,33 @@
 """The outermost handler of a program on one or several processes: a fault ends all of them with one line."""
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pickle import UnpicklingError
 
 import torch
-from accelerate import PartialState
-from accelerate.utils import parse_flag_from_env
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers.utils import logging
 
-from ..io.console import end_program, exit_status, fault_in_one_line, one_line, standard_output
+from ..io.console import one_line
 from .processes import is_first, join_process_group, leave_process_group
+from .signals import Interrupted
 
 
 _FIRST_CAUSE = 2.0  # seconds that the rank at fault has to print the cause, before the ranks that lost it print
+_FAULTS = (ValueError, OSError, ImportError, OverflowError, UnpicklingError, SafetensorError, StrictDataclassError)
 
 
 @contextmanager
-def exit_on_fault(program: str, advice: str = "continue with --resume") -> Iterator[None]:
-    """End the program with one line for a fault that is not a bug, also for the loss of another process.
+def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
+    """End the program with one line for an error that is not a bug, also for the loss of another process.
 
-    Of several processes with the same fault, one prints the line. With `TRANSFORMERS_VERBOSITY=debug` the traceback is
+    If several processes have the same error, one prints the line. With `TRANSFORMERS_VERBOSITY=debug` the traceback is
     logged, too.
 
     Args:
@@ -31,27 +35,44 @@ def exit_on_fault(program: str, advice: str = "continue with --resume") -> Itera
         advice: What to do after an interruption or the loss of a process.
 
     Raises:
-        SystemExit: After the line; the status is 1, and after a signal 128 + its number.
+        SystemExit: After the line; the status is 1, and after a signal 128 plus its number.
     """
+    advice = advice and f"; {advice}"
     try:
-        with standard_output():
+        with _standard_output():
             yield
     except BaseException as error:
         if (cause := _lost_process(error)) is not None:
             time.sleep(_FIRST_CAUSE)
-            message: str | None = f"another process has ended, is stopped or cut off ({cause}); {advice}"
-        elif (message := fault_in_one_line(error, advice)) is None:
+            message: str | None = f"another process has ended, is stopped or cut off ({cause}){advice}"
+        elif isinstance(error, KeyboardInterrupt):
+            message = one_line(error) or f"interrupted{advice}"
+        elif (message := _fault(error)) is None:
             raise
         logging.get_logger().debug(message, exc_info=True)
         if sys.stderr.isatty():
             print(file=sys.stderr)  # ends the line of a progress bar
-        if PartialState().num_processes == 1:
-            end_program(f"{program}: {message}", exit_status(error))
+        line, status = f"{program}: {message}", _exit_status(error)
+        if not torch.distributed.is_initialized():
+            if status == 1:
+                sys.exit(line)
+            print(line, file=sys.stderr)
+            sys.exit(status)
         if cause is not None or is_first("the last line"):  # the store may be lost with the process
-            print(f"{program}: {message}", file=sys.stderr)
+            print(line, file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(exit_status(error))  # the threads of the process group might otherwise abort the interpreter
+        os._exit(status)  # the threads of the process group might otherwise abort the interpreter
+
+
+def _fault(error: BaseException) -> str | None:
+    """What to tell the user of an error that is not a bug; None for a bug, which needs its traceback."""
+    if isinstance(error, _FAULTS):
+        return one_line(error) or type(error).__name__
+    is_plain = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # of torch, on a CPU
+    if is_plain or isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return f"there is not enough memory; take smaller batches, or a smaller model ({one_line(error)[:200]})"
+    return None
 
 
 def _lost_process(error: BaseException) -> str | None:
@@ -65,18 +86,39 @@ def _lost_process(error: BaseException) -> str | None:
     return None
 
 
+def _exit_status(error: BaseException) -> int:
+    if isinstance(error, Interrupted):
+        return error.status
+    return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """Write buffered output at the end, so that a full disk is an error of the program; a closed pipe just ends it."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BaseException as error:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would write again at exit
+        if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
+            sys.exit(1)
+        raise
+
+
 @contextmanager
 def joined_processes(program: str, timeout_minutes: float, advice: str) -> Iterator[None]:
-    """Run a recipe that does not train on all launched processes; see `exit_on_fault`.
+    """Run a recipe that does not train on all launched processes; see `exit_on_error`.
 
     Args:
         program: Name that begins the line of an error.
         timeout_minutes: Minutes that a collective operation waits for a process, after which all end.
-        advice: What to do after a process was lost.
+        advice: What to do after an interruption or the loss of a process.
     """
     # Without `use_cpu`, processes that have no GPU form no group, and each would do all the work.
-    use_cpu = parse_flag_from_env("ACCELERATE_USE_CPU") or not torch.accelerator.is_available()
-    join_process_group(use_cpu, timedelta(minutes=timeout_minutes))
-    with exit_on_fault(program, advice):
+    join_process_group(not torch.accelerator.is_available(), timedelta(minutes=timeout_minutes))
+    with exit_on_error(program, advice):
         yield
         leave_process_group()

@@ -3,6 +3,11 @@
 A rank that has died, is stopped or cut off ends the others: torchrun and accelerate's launcher kill them, gloo sees the
 closed connection, and a collective operation has a timeout. What one rank may do for hours, the others therefore await
 outside of collective operations, in the group's store.
+
+    on_main_process      one rank works, all get its result or error
+    on_each_machine      one rank of each machine works, all on it get its result, and all the first error
+    main_process_first   every rank works, the main process before the others
+    all_ranks_or_none    every rank works with files, all get the first error
 """
 
 import ctypes
@@ -20,7 +25,7 @@ from typing import Any, TypeVar
 
 import torch
 from accelerate import PartialState
-from accelerate.utils import gather_object
+from accelerate.utils import gather_object, parse_flag_from_env
 from torch.distributed import PrefixStore, Store, TCPStore
 from transformers import TrainingArguments
 
@@ -51,13 +56,14 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
     (torchrun, accelerate's or a sweep) is killed, Linux ends this process, too.
 
     Args:
-        use_cpu: Whether to train on the CPU.
+        use_cpu: Whether to train on the CPU, as also `ACCELERATE_USE_CPU` says.
         timeout: How long a collective operation may wait for the other processes.
         backend: `ddp_backend` of `TrainingArguments`.
     """
     if any(name in os.environ for name in _LAUNCHERS):
         end_with_parent(signal.SIGTERM)
     if torch.distributed.is_available() and not torch.distributed.is_initialized():
+        use_cpu = use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
         PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
 
 
@@ -65,6 +71,17 @@ def end_with_parent(signal_number: int) -> None:
     """Let Linux send this process a signal when the thread that started it ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+
+
+@cache
+def end_forks_with_this_process() -> None:
+    """Let Linux kill the processes that this one forks from now on when this one ends."""
+    os.register_at_fork(after_in_child=lambda: end_with_parent(signal.SIGKILL))
+
+
+def available_cores() -> int:
+    """Cores that this process may use, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def leave_process_group() -> None:
@@ -162,11 +179,6 @@ def _store() -> Store:
 def may_synchronize(args: TrainingArguments, step: int) -> bool:
     """Whether ranks exchange numbers at a step: on several GPUs at every tenth, since the host waits for the device."""
     return args.world_size == 1 or args.device.type == "cpu" or step % 10 == 0
-
-
-def first_message(message: str | None) -> str | None:
-    """The message of the lowest rank that has one; None if no rank has. Collective."""
-    return next((each for each in gather_object([message]) if each is not None), None)
 
 
 @contextmanager

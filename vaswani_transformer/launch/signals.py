@@ -21,16 +21,16 @@ _SAME_SIGNAL = 3.0  # seconds
 class Interrupted(KeyboardInterrupt):
     """A signal has ended the work.
 
+    Args:
+        number: The signal.
+        message: What to do instead of continuing.
+
     Attributes:
-        status: Exit status by the shell's convention, 128 + the signal's number.
+        status: Exit status by the shell's convention, 128 plus the signal's number.
     """
 
-    def __init__(self, number: int, is_resumable: bool) -> None:
-        super().__init__(
-            "interrupted; continue with --resume"
-            if is_resumable
-            else "interrupted before the first checkpoint; repeat the command"
-        )
+    def __init__(self, number: int, message: str = "") -> None:
+        super().__init__(message)
         self.status = 128 + number
 
 
@@ -52,7 +52,7 @@ class SignalCheckpoint(TrainerCallback):
     def __init__(self) -> None:
         self._number = 0  # of the first signal
         self._received = 0.0
-        self._training = self._stopping = self._resumable = False
+        self._training = self._stopping = False
         self._saved = 0  # step of the newest checkpoint
 
     def __enter__(self) -> "SignalCheckpoint":
@@ -72,10 +72,14 @@ class SignalCheckpoint(TrainerCallback):
         if not self._number:
             self._number, self._received = number, time.monotonic()
         if is_second or not self._training:
-            raise Interrupted(number, self._resumable)
+            raise self._interrupted()
+
+    def _interrupted(self) -> Interrupted:
+        number = self._number or signal.SIGTERM  # which another rank received
+        return Interrupted(number, "" if self._saved else "interrupted before the first checkpoint; repeat the command")
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._training, self._stopping, self._resumable = True, False, state.global_step > 0
+        self._training, self._stopping, self._saved = True, False, state.global_step
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         is_epoch_end = float(state.epoch or 0).is_integer()  # then `on_epoch_end` may evaluate and save
@@ -94,14 +98,14 @@ class SignalCheckpoint(TrainerCallback):
         self._stopping = control.should_save = control.should_training_stop = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._resumable, self._saved = True, state.global_step
+        self._saved = state.global_step
         if self._stopping:
-            raise Interrupted(self._number or signal.SIGTERM, self._resumable)
+            raise self._interrupted()
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._training = False
         if self._is_signalled(args):
-            raise Interrupted(self._number or signal.SIGTERM, self._resumable)
+            raise self._interrupted()
 
     def _is_signalled(self, args: TrainingArguments) -> bool:
         """Whether any rank has received a signal. Collective."""

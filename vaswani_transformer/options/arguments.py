@@ -1,24 +1,20 @@
-"""Options of the recipes, from a YAML file and the command line, checked before any work."""
+"""Options as fields of dataclasses: what each accepts, and what it decides."""
 
-import argparse
 import dataclasses
 import math
-import re
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from transformers import HfArgumentParser
-from transformers.utils import logging
-
-from ..io.console import one_line
 from ..io.files import Json
-from .config_file import read_config
 
 
-# What an option of a training, or of a translation, decides: see `option`.
+# What depends on the value of an option; None if no result does.
+#   inputs: names or makes what is read, which records identify by its content
+#   data: the encoded pairs, and with them the weights
+#   weights: the trained weights, but not the encoded pairs
+#   translations: all translations
+#   samples: translations that are sampled
 Decision: TypeAlias = Literal["inputs", "data", "weights", "translations", "samples"]
 
 _LARGEST = 1e12  # no sensible option needs more
@@ -66,11 +62,7 @@ def option(
         help: Its line in `--help`.
         interval: The numbers that it accepts.
         alias: Another name, such as "--from".
-        metadata: For an option of a training, `decides`: "data" if the encoded pairs depend on its value, "weights" if
-            only the trained weights do, "inputs" if it names or makes what is read, which records identify by its
-            content; None if weights do not depend on it. For an option of a translation, "translations", or "samples"
-            if only these depend on it. Where the paper has a value, `paper`: the value, or a tuple
-            of those of several models.
+        metadata: `decides`: a `Decision`; `paper`: the paper's value, or a tuple of those of several models.
     """
     metadata |= {"help": help, "is_shown": True} | ({} if interval is None else {"interval": interval})
     if alias is not None:
@@ -116,14 +108,6 @@ def check_values(instance: Any, kind: type | None = None) -> None:
                 raise ValueError(f"{field.name}: must be {interval}, is {number!r}")
 
 
-def require_new_file(name: str, path: str | Path, overwrite: bool) -> None:
-    """Raise a ValueError unless a file can be written: it is new or may be replaced, and its directory exists."""
-    if Path(path).exists() and not overwrite:
-        raise ValueError(f"{name}: {path} exists already; name another file, or replace it with --overwrite")
-    if not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"{name}: there is no directory {Path(path).parent}; make it")
-
-
 def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
     """Refuse options that would have no effect.
 
@@ -137,74 +121,3 @@ def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
     for field in dataclasses.fields(instance):
         if field.name in unused and getattr(instance, field.name) not in (field.default, None):
             raise ValueError(f"{field.name}: has no effect here; {unused[field.name]}")
-
-
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Keeps the lines of the recipe's docstring, and shows defaults."""
-
-
-class RecipeParser(HfArgumentParser):
-    """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line."""
-
-    def __init__(self, dataclass_types: Sequence[type], **kwargs: Any) -> None:
-        recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
-        usage = "%(prog)s [--config FILE.yaml] [--option value ...]"  # argparse would list all options
-        kwargs = {"description": recipe, "usage": usage, "formatter_class": _HelpFormatter, **kwargs}
-        super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
-        text = "YAML file, or a name in recipes/configs; options override it."
-        self.add_argument("--config", type=Path, help=text, is_shown=True)
-        text = "Show also the options that transformers adds, and exit."
-        self.add_argument("--help_all", action="help", help=text, is_shown=True)
-
-    def add_argument(self, *names: Any, is_shown: bool = False, **kwargs: Any) -> argparse.Action:
-        """Like `ArgumentParser.add_argument`, with the metadata of `option`; `--help` does not show other options."""
-        if not (is_shown or "--help" in names or "--help_all" in sys.argv):
-            kwargs["help"] = argparse.SUPPRESS
-        for name in ("decides", "interval", "paper"):
-            kwargs.pop(name, None)
-        return super().add_argument(*names, **kwargs)
-
-    def error(self, message: str) -> NoReturn:
-        sys.exit(f"{self.prog}: {one_line(message)}")  # its usage of two hundred options would hide the line
-
-    def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
-        """Fill the dataclasses from `--config` and from `argv`, by default the program's arguments.
-
-        An error ends the program with status 1 and one line that names the file or option.
-        """
-        logging.disable_progress_bar()  # those of the libraries count files, and break into ours
-        if "datasets" in sys.modules:  # which takes a second to import
-            sys.modules["datasets"].disable_progress_bars()
-        try:
-            return self.parse_dict(vars(self.read(argv)), allow_extra_keys=True)
-        except Exception as error:  # transformers and torch raise errors of any type for a wrong value
-            self.error(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
-
-    def read(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
-        """The options of `--config` and of `argv`, as they were given; an error ends the program as in `parse`."""
-        argv = list(sys.argv[1:] if argv is None else argv)
-        finder = argparse.ArgumentParser(prog=self.prog, add_help=False, allow_abbrev=False)
-        finder.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage
-        finder.add_argument("--config", type=Path)
-        path = finder.parse_known_args(argv)[0].config
-        try:
-            options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
-            if unknown:
-                raise ValueError(f"there is no option {unknown[0]}")
-            for name, value in vars(options).items():
-                if "" in (value if isinstance(value, list) else [value]):
-                    raise ValueError(f"{name}: is empty; give a value, or leave the option out")
-            for kind in self.dataclass_types:
-                check_values(options, kind)
-        except (ValueError, OSError) as error:
-            self.error(str(error))
-        return options
-
-    def _read_words(self, path: Path) -> list[str]:
-        """A configuration file as words of a command line."""
-        words = []
-        for name, values in read_config(path).items():
-            if f"--{name}" not in self._option_string_actions or name == "config":
-                raise ValueError(f"{path}: there is no setting {name!r}")
-            words += [f"--{name}={values[0]}"] if len(values) == 1 else [f"--{name}", *values]
-        return words

@@ -18,8 +18,10 @@ import datasets
 from nltk import Tree
 
 from ..data.text_files import read_lines
+from ..io.digests import content_digest
 from ..io.files import Json, atomic_directory, locked
-from ..io.manifests import Manifest, content_digest, find_damage, identify, require_same_manifest
+from ..io.manifests import Manifest, find_damage
+from ..io.origins import identify, require_same_origin
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import COUNT, Interval, option
@@ -96,7 +98,7 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
         raise ValueError(f"prepared: {directory}: {damage}; delete it to prepare it anew")
     what = f"prepared: {directory} was prepared with other treebanks or options; it differs in"
     advice = f"name another directory, or delete {directory}"
-    require_same_manifest(Manifest.load(directory).notes, origin, what, advice)
+    require_same_origin(Manifest.load(directory).notes, origin, what, advice)
     return {split: [str(_corpus(directory, split))] for split in _SPLITS if origin[split]}
 
 

@@ -10,10 +10,11 @@ from transformers import PreTrainedConfig
 
 from ..data.preparation_arguments import PreparationArguments
 from ..data.training_data import TrainingData
-from ..io.manifests import matching_files_digest
+from ..io.digests import matching_files_digest
 from ..model.saved_model import SavedModel, open_model
 from ..model.tokenization_vaswani import for_targets
-from ..options.arguments import COUNT, POSITIVE, RecipeParser, option, refuse_unused
+from ..options.arguments import COUNT, POSITIVE, option, refuse_unused
+from ..options.parser import RecipeParser
 from ..training.schedule import noam_learning_rate
 from .records import ParentModel, RunRecord
 from .run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments

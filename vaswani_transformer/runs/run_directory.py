@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
 from ..io.files import Json, atomic_write, locked, read_json
-from ..io.manifests import require_same_manifest
+from ..io.origins import require_same_origin
 from ..launch.processes import on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import decisive_names, decisive_values
@@ -135,7 +135,7 @@ def record_settings(directory: Path, settings: Mapping[str, Json], each_machine:
 
     def extend() -> None:
         record = load_record(directory)
-        require_same_manifest(record, shared, what, advice)
+        require_same_origin(record, shared, what, advice)
         atomic_write(directory / RECORD_NAME, json.dumps({**record, **shared}, indent=2, ensure_ascii=False) + "\n")
 
     def compare() -> None:
@@ -144,7 +144,7 @@ def record_settings(directory: Path, settings: Mapping[str, Json], each_machine:
                 f"output_dir: there is no {directory} of rank 0; give one that all machines share, or "
                 f"--save_on_each_node"
             )
-        require_same_manifest(record, settings, what, advice)
+        require_same_origin(record, settings, what, advice)
 
     (on_each_machine if each_machine else on_main_process)(extend)
     on_each_machine(compare)

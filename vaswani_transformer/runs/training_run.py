@@ -15,10 +15,10 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.training_data import TrainingData
+from ..io.digests import content_digest
 from ..io.files import Json
-from ..io.manifests import content_digest
 from ..io.typed_json import from_json
-from ..launch.faults import exit_on_fault
+from ..launch.faults import exit_on_error
 from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
 from ..launch.signals import SignalCheckpoint
@@ -55,7 +55,11 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
         program: Name of the recipe, the start of the line.
         args: Options of the training.
     """
-    with exit_on_fault(program), SignalCheckpoint() as signal_checkpoint, ExitStack() as exit_stack:
+    with (
+        exit_on_error(program, "continue with --resume"),
+        SignalCheckpoint() as signal_checkpoint,
+        ExitStack() as exit_stack,
+    ):
         try:
             yield TrainingRun(args, signal_checkpoint, exit_stack)
         except AlreadyTrainedError as error:  # with status 0, so that a scheduler does not start it again

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
-from accelerate.utils import parse_flag_from_env
 from transformers import Seq2SeqTrainingArguments
 
 from ..launch.processes import join_process_group
@@ -87,8 +86,7 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         # The type checker does not see the fields of the base class.
         if self.accelerator_config is None and self.dataloader_pin_memory:  # type: ignore[has-type]
             self.accelerator_config = {"non_blocking": True}  # else each batch on its way waits for the device
-        use_cpu = self.use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
-        join_process_group(use_cpu, timedelta(seconds=self.ddp_timeout), self.ddp_backend)
+        join_process_group(self.use_cpu, timedelta(seconds=self.ddp_timeout), self.ddp_backend)
         super().__post_init__()
         check_values(self)
         whole = "muon" if self.muon else None if self.virtual_ranks is None else "virtual_ranks"

@@ -21,7 +21,7 @@ from datasets import Dataset
 from torch import distributed
 
 from ..data.batching import TokenBudgetBatchSampler
-from ..data.bpe_dropout import EpochBatches, ResampledPairs
+from ..data.resampling import EpochBatches, ResampledPairs
 from .randomness import derived_seed
 
 

@@ -18,8 +18,9 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput
 
 from ..data.batching import TokenBudgetBatchSampler
-from ..data.bpe_dropout import BpeDropout, EpochBatches, ResampledPairs
+from ..data.bpe_dropout import BpeDropout
 from ..data.mixing import MixedCorpus
+from ..data.resampling import EpochBatches, ResampledPairs
 from ..io.files import file_errors_as_os_error, publish
 from ..io.manifests import MODEL_FILES, Manifest
 from ..launch.processes import all_ranks_or_none

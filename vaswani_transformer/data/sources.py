@@ -1,0 +1,148 @@
+"""Sources of sentence pairs: aligned text files, tables, the embedded phrasebook, or a dataset of the Hub."""
+
+import glob
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from pathlib import Path
+
+from datasets import Dataset, IterableDataset, load_dataset
+
+from ..io.files import Json
+from ..io.origins import identify
+from ..model.languages_vaswani import is_same_language
+from .phrasebook import phrasebook
+from .tables import Pair, dataset_pairs, load_saved, read_table, table_kind
+from .text_files import read_lines
+
+
+Names = str | Path | Sequence[str | Path]
+Languages = tuple[str, str]
+Columns = Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Source(ABC):
+    """Where sentence pairs are.
+
+    Attributes:
+        name: What messages call it.
+    """
+
+    name: str
+
+    @abstractmethod
+    def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
+        """The pairs of each file; nothing is read yet.
+
+        Args:
+            languages: Codes of the source and target language.
+            split: Which part, if it has several.
+            columns: Columns of tables; by default those with the codes of the languages.
+        """
+
+    def identify(self, split: str, config: str | None = None) -> list[Json]:
+        """Describe it for a manifest: the files, or else the name."""
+        return [{"name": self.name, "config": config, "split": split}]
+
+
+@dataclass(frozen=True)
+class TextFiles(Source):
+    """Two aligned text files, one sentence a line."""
+
+    source: Path
+    target: Path
+
+    def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
+        return [self._pairs()]
+
+    def _pairs(self) -> Iterator[Pair]:
+        lengths = [0, 0]
+        for source, target in zip_longest(read_lines(self.source), read_lines(self.target)):
+            if source is not None and target is not None:
+                yield source, target
+            lengths[0] += source is not None
+            lengths[1] += target is not None
+        if lengths[0] != lengths[1]:
+            raise ValueError(
+                f"{self.source} has {lengths[0]} lines but {self.target} has {lengths[1]}; "
+                f"line n of one must translate line n of the other"
+            )
+
+    def identify(self, split: str, config: str | None = None) -> list[Json]:
+        return [identify(self.source), identify(self.target)]
+
+
+@dataclass(frozen=True)
+class Tables(Source):
+    """Files or saved directories of sentence pairs."""
+
+    files: tuple[Path, ...]
+
+    def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
+        return [read_table(path, columns or languages, split) for path in self.files]
+
+    def identify(self, split: str, config: str | None = None) -> list[Json]:
+        described: list[Json] = []
+        for path in self.files:
+            files = load_saved(path, split).cache_files if path.is_dir() else [{"filename": path}]
+            described += [identify(file["filename"]) for file in files]
+        return described
+
+
+@dataclass(frozen=True)
+class Phrasebook(Source):
+    """The embedded corpus, in both directions."""
+
+    def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
+        if all(map(is_same_language, languages, ("en", "de"))):
+            return [iter(phrasebook(split))]
+        if all(map(is_same_language, languages, ("de", "en"))):
+            return [((german, english) for english, german in phrasebook(split))]
+        raise ValueError(f"phrasebook: is in English and German, en and de, not {' and '.join(languages)}")
+
+
+@dataclass(frozen=True)
+class HubDataset(Source):
+    """A dataset of the Hub; it has no reader until `load` has downloaded it."""
+
+    rows: Dataset | IterableDataset | None = None
+
+    def load(self, split: str, config: str | None, streaming: bool) -> "HubDataset":
+        """Download it, or open it for streaming."""
+        return replace(self, rows=load_dataset(self.name, config, split=split, streaming=streaming))
+
+    def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
+        return [] if self.rows is None else [dataset_pairs(self.rows, self.name, columns or languages)]
+
+
+def find_source(names: Names) -> Source:
+    """Open what names stand for.
+
+    Args:
+        names: Two text files; or tables and patterns of them; or "phrasebook"; or a dataset of the Hub.
+
+    Raises:
+        ValueError: The files are neither tables nor two text files.
+    """
+    words = [str(each) for each in ([names] if isinstance(names, str | Path) else names)]
+    name = " and ".join(words)
+    files = [path for word in words for path in _matches(word)]
+    are_tables = [table_kind(file) is not None for file in files]
+    if files and all(are_tables):
+        return Tables(name, tuple(files))
+    if len(files) == 2 and not any(are_tables):
+        return TextFiles(name, *files)
+    if len(files) == 1 and not files[0].exists():
+        return Phrasebook(name) if name == "phrasebook" else HubDataset(name)
+    raise ValueError(
+        f"{name or 'nothing'}: a corpus is two aligned text files, the source first, or tables: .jsonl, "
+        f".parquet, .csv, .tsv, .tmx, or a directory of save_to_disk"
+    )
+
+
+def _matches(name: str) -> list[Path]:
+    """The file of this name, or the files that match it as a pattern; the name itself if there is neither."""
+    matches = [] if Path(name).exists() else sorted(glob.glob(name, recursive=True))
+    return [Path(match) for match in matches or [name]]

@@ -1,0 +1,62 @@
+"""Origins: what a directory was made from, recorded in it and compared before it is used again.
+
+An origin has an entry for each option, and for each input: {"file": ..., "sha256": ...}, or {"name": ...} on the Hub.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from .digests import content_digest, file_digest, matching_files_digest
+from .files import Json
+from .manifests import TOKENIZER_FILES
+
+
+def identify(path: str | Path) -> Json:
+    """Describe an input file for a record, by its place and digest."""
+    path = Path(path)
+    return {"file": str(path.absolute()), "sha256": file_digest(path)}
+
+
+def identify_tokenizer(name: str) -> Json:
+    """Describe a saved tokenizer for a record: its files by their common digest, one of the Hub by its name."""
+    if (digest := matching_files_digest(Path(name), TOKENIZER_FILES)) is not None:
+        return {"file": str(Path(name).absolute()), "sha256": digest}
+    return {"name": name}
+
+
+def origin_digest(origin: Mapping[str, Json]) -> str:
+    """Digest of an origin, in which an input file counts by its content alone."""
+    return content_digest({name: _content(value) for name, value in origin.items()})
+
+
+def require_same_origin(before: Mapping[str, Json], now: Mapping[str, Json], what: str, advice: str) -> None:
+    """Compare the recorded origin of a directory with that of the command that wants to use it.
+
+    Entries that only one of them has do not count. A file is compared by its content, and shown by its name.
+
+    Raises:
+        ValueError: An entry differs: "{what} width (1.0 then, 0.5 now); {advice}".
+    """
+    different = [
+        f"{name} ({_text(before[name])} then, {_text(value)} now)"
+        for name, value in now.items()
+        if name in before and _content(before[name]) != _content(value)
+    ]
+    if different:
+        raise ValueError(f"{what} {', '.join(different)}; {advice}")
+
+
+def _content(value: Json) -> Json:
+    """What is compared: the digest in place of an input file."""
+    if isinstance(value, list):
+        return [_content(each) for each in value]
+    return value["sha256"] if isinstance(value, dict) and "sha256" in value else value
+
+
+def _text(value: Json) -> str:
+    """What a message shows: the names of input files and of what is on the Hub."""
+    if isinstance(value, list):
+        return " ".join(_text(each) for each in value)
+    if isinstance(value, dict) and "name" in value:
+        return " ".join(str(value[key]) for key in ("name", "config") if value.get(key) is not None)
+    return str(value.get("file", value) if isinstance(value, dict) else value)

@@ -1,0 +1,88 @@
+"""The parser of the recipes: options from a YAML file and the command line, checked before any work."""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from transformers import HfArgumentParser
+from transformers.utils import logging
+
+from ..io.console import one_line
+from .arguments import check_values
+from .config_file import read_config
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
+    """Keeps the lines of the recipe's docstring, and shows defaults."""
+
+
+class RecipeParser(HfArgumentParser):
+    """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line."""
+
+    def __init__(self, dataclass_types: Sequence[type], **kwargs: Any) -> None:
+        recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
+        usage = "%(prog)s [--config FILE.yaml] [--option value ...]"  # argparse would list all options
+        kwargs = {"description": recipe, "usage": usage, "formatter_class": _HelpFormatter, **kwargs}
+        super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
+        text = "YAML file, or a name in recipes/configs; options override it."
+        self.add_argument("--config", type=Path, help=text, is_shown=True)
+        text = "Show also the options that transformers adds, and exit."
+        self.add_argument("--help_all", action="help", help=text, is_shown=True)
+
+    def add_argument(self, *names: Any, is_shown: bool = False, **kwargs: Any) -> argparse.Action:
+        """Like `ArgumentParser.add_argument`, with the metadata of `option`; `--help` does not show other options."""
+        if not (is_shown or "--help" in names or "--help_all" in sys.argv):
+            kwargs["help"] = argparse.SUPPRESS
+        for name in ("decides", "interval", "paper"):
+            kwargs.pop(name, None)
+        return super().add_argument(*names, **kwargs)
+
+    def error(self, message: str) -> NoReturn:
+        sys.exit(f"{self.prog}: {one_line(message)}")  # its usage of two hundred options would hide the line
+
+    def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
+        """Fill the dataclasses from `--config` and from `argv`, by default the program's arguments.
+
+        An error ends the program with status 1 and one line that names the file or option.
+        """
+        logging.disable_progress_bar()  # those of the libraries count files, and break into ours
+        if "datasets" in sys.modules:  # which takes a second to import
+            sys.modules["datasets"].disable_progress_bars()
+        try:
+            return self.parse_dict(vars(self.read(argv)), allow_extra_keys=True)
+        except Exception as error:  # transformers and torch raise errors of any type for a wrong value
+            self.error(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
+
+    def read(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
+        """The options of `--config` and of `argv`, as they were given; an error ends the program as in `parse`."""
+        argv = list(sys.argv[1:] if argv is None else argv)
+        finder = argparse.ArgumentParser(prog=self.prog, add_help=False, allow_abbrev=False)
+        finder.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage
+        finder.add_argument("--config", type=Path)
+        path = finder.parse_known_args(argv)[0].config
+        try:
+            options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
+            if unknown:
+                raise ValueError(f"there is no option {unknown[0]}")
+            for name, value in vars(options).items():
+                if "" in (value if isinstance(value, list) else [value]):
+                    raise ValueError(f"{name}: is empty; give a value, or leave the option out")
+            for kind in self.dataclass_types:
+                check_values(options, kind)
+        except (ValueError, OSError) as error:
+            self.error(str(error))
+        return options
+
+    def _read_words(self, path: Path) -> list[str]:
+        """A configuration file as words of a command line."""
+        words = []
+        for name, values in read_config(path).items():
+            if f"--{name}" not in self._option_string_actions or name == "config":
+                raise ValueError(f"{path}: there is no option {name!r}")
+            if len(values) > 1 and any(re.match("-[^0-9.]", value) for value in values):  # would be another option
+                raise ValueError(f"{path}: {name}: a text in a list cannot begin with a hyphen")
+            words += [f"--{name}={values[0]}"] if len(values) == 1 else [f"--{name}", *values]
+        return words
