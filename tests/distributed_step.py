@@ -195,11 +195,12 @@ def train_without_a_shared_disk(
             make_trainer(model, tokenizer, directory, **settings).train(resume_from_checkpoint=resume)
         except ValueError as error:
             found[name] = str(error)
-    try:
-        with open_run(folder / f"run-{index}", {"seed": 1}, resume=False):
-            pass
-    except ValueError as error:
-        found["recipe"] = str(error)
+    for name, seed, each_machine in (("shared", "1", False), ("each", index, True)):
+        try:
+            with open_run(folder / f"{name}-{index}", {"seed": seed}, False, each_machine):
+                pass
+        except ValueError as error:
+            found[name] = str(error)
     os.environ["LOCAL_RANK"] = index
     return found
 

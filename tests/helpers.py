@@ -20,8 +20,8 @@ from torch.distributed import TCPStore
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 TRAIN_WMT = REPOSITORY / "recipes" / "train_wmt.py"
-# Languages, sizes and precision of a model that train_wmt.py trains in a few seconds.
-TINY_MODEL = {
+# Options with which train_wmt.py trains in a few seconds.
+TINY = {
     "source_language": "en",
     "target_language": "de",
     "vocab_size": 320,
@@ -31,9 +31,6 @@ TINY_MODEL = {
     "d_ff": 32,
     "num_heads": 2,
     "precision": "float32",
-}
-TINY = {
-    **TINY_MODEL,
     "source_tokens": 400,
     "target_tokens": 400,
     "max_steps": 4,

@@ -26,24 +26,20 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from helpers import TINY_MODEL, start_training, write_pairs
+from helpers import TINY, start_training, write_pairs
 
 from vaswani_transformer.data.phrasebook import phrasebook
 
 
 STEPS = 20
 SETTINGS = {
-    **TINY_MODEL,
+    **TINY,
     "source_tokens": 1500,
     "target_tokens": 1500,
     "max_steps": STEPS,
-    "warmup_steps": 4,
-    "save_steps": 2,
     "save_total_limit": 3,
     "average_last": 3,
-    "logging_steps": 1,
     "eval_strategy": "no",
-    "report_to": "none",
     "disable_tqdm": True,
     "train": ("train.en", "train.de"),
     "test": ("test.en", "test.de"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers import REPOSITORY, recipe_module
 
-from vaswani_transformer.options.arguments import COUNT, POSITIVE, SHARE, Interval, check_values, option
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, SHARE, Interval, option
 from vaswani_transformer.options.parser import RecipeParser
 
 
@@ -162,11 +162,3 @@ def test_an_interval_is_what_it_says(interval, inside, outside, text):
     assert str(interval) == text
     assert all(number in interval for number in inside)
     assert not any(number in interval for number in outside)
-
-
-def test_a_dataclass_checks_its_values():
-    check_values(Options(share=0.9, counts=[1, 2]))
-    with pytest.raises(ValueError, match=r"^share: must be at least 0 and below 1, is nan$"):
-        check_values(Options(share=math.nan))
-    with pytest.raises(ValueError, match=r"^counts: must be at least 1 and at most [\d,]+, is 0$"):
-        check_values(Options(counts=[1, 0]))

@@ -75,37 +75,6 @@ def test_a_published_table_is_made_of_the_record_beside_it(name, record):
     assert module.as_markdown(published) == (PUBLISHED / f"{name}.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("is_sorted", "lengths"), [(False, [[5, 2, 9], [2, 7, 1], [3]]), (True, [[9, 7, 5], [3, 2, 2], [1]])]
-)
-def test_every_sentence_is_in_one_batch_and_sorted_ones_are_of_similar_length(is_sorted, lengths):
-    sources = [[1] * length for length in (5, 2, 9, 2, 7, 1, 3)]
-    batches = []
-
-    def search(batch: list[list[int]]) -> list[list[int]]:
-        batches.append([len(source) for source in batch])
-        return [[len(source)] for source in batch]
-
-    outputs = recipe_module("benchmarks/decode.py").in_batches(search, sources, 3, is_sorted)
-    assert batches == lengths
-    assert outputs == [[len(source)] for source in sources]
-
-
-def test_the_table_of_decode_has_each_system_at_its_fastest_batch_size():
-    decode = recipe_module("benchmarks/decode.py")
-    peer = "CTranslate2 float32"
-    speeds = [("a", 16, 5.0), ("a", 32, 4.0), (peer, 16, 1.0), (peer, 32, 10.0)]
-    rows = [
-        decode.Speed(system=name, batch=size, sentences_per_second=speed, same_as_ours=1.0)
-        for name, size, speed in speeds
-    ]
-    lines = [" ".join(line.split()) for line in decode.table(decode.SpeedTable("t", 7, rows)).splitlines()]
-    assert [line.split(" | ")[:5] for line in lines[-2:]] == [
-        ["| a", "16", "16, 32", "5.0", "0.50"],
-        [f"| {peer}", "32", "16, 32", "10.0", "1.00"],
-    ]
-
-
 @pytest.mark.system
 def test_decode_measures_each_system_in_batches_of_each_size(trained, tokenizer, tmp_path):
     """The model knows its 16 sentences, so that greedy search finds the same in all systems."""

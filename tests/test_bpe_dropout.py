@@ -1,6 +1,5 @@
 """BPE-dropout: the distribution of the sampled segmentations, and training with them."""
 
-import gzip
 import json
 from collections import Counter, defaultdict
 from functools import cache
@@ -115,18 +114,6 @@ def test_without_dropout_it_is_the_encoding_of_the_tokenizer(either):
     dropout = BpeDropout(either, 0.0)
     for ids in either(texts).input_ids:
         assert dropout.sample(ids, Random(1)) == ids
-
-
-def test_without_dropout_real_text_is_encoded_as_the_tokenizer_does(shared_data):
-    names = [shared_data / "multi30k_en-de-fr" / f"val.{language}.gz" for language in ("en", "de", "fr")]
-    lines = [line for name in names for line in gzip.decompress(name.read_bytes()).decode().split("\n")]
-    tokenizer = VaswaniTokenizer.train(lines, 3000, show_progress=False)
-    ids = tokenizer(lines).input_ids
-    unchanged, dropout = BpeDropout(tokenizer, 0.0), BpeDropout(tokenizer, 0.1)
-    assert [unchanged.sample(row, Random(1)) for row in ids] == ids
-    sampled = [dropout.sample(row, Random(number)) for number, row in enumerate(ids)]
-    assert tokenizer.batch_decode(sampled) == tokenizer.batch_decode(ids)
-    assert 1.1 < sum(map(len, sampled)) / sum(map(len, ids)) < 1.5, "Provilkov et al.: about 1.25"
 
 
 def test_with_all_merges_dropped_bytes_remain(tokenizer):

@@ -1,7 +1,6 @@
 """What a terminal is shown of hostile text: every character, and none that it or rich obeys."""
 
 import io
-import re
 import sys
 import unicodedata
 from email.message import Message
@@ -91,29 +90,6 @@ def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, st
 def test_a_bug_keeps_its_traceback(error):
     with pytest.raises(type(error)), exit_on_error("some.py"):
         raise error
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("translate.py", "--input text --output out"),
-        ("convert.py", "--output out --from marian"),
-    ],
-)
-def test_recipes_end_an_interruption_with_one_line_and_leave_nothing(
-    name, options, saved_model, tmp_path, monkeypatch, capsys
-):
-    def interrupted(*args):
-        raise KeyboardInterrupt
-
-    monkeypatch.chdir(tmp_path)
-    Path("text").write_text("Hi.\n", encoding="utf-8")
-    monkeypatch.setattr("vaswani_transformer.model.saved_model._configuration", interrupted)
-    with pytest.raises(SystemExit) as stop:
-        call_recipe(name, "--model", saved_model, *options.split())
-    assert stop.value.code == 130
-    assert re.fullmatch(rf"{name}: interrupted.*\n", capsys.readouterr().err)
-    assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
 def test_recipes_end_with_one_line_when_their_output_is_full(saved_model, tmp_path, monkeypatch):

@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 from collections import Counter, OrderedDict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -204,13 +203,6 @@ def test_options_that_cannot_be_expressed_are_refused(changes, message, tmp_path
         from_fairseq(read_checkpoint(path))
 
 
-def saved_with(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
-    """A checkpoint in which something has been changed."""
-    model = untrained("fsmt")
-    torch.save(change({"args": argparse.Namespace(**options(model)), "model": weights_of(model)}), path)
-    return path
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -220,14 +212,10 @@ def saved_with(path: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
     ],
 )
 def test_weights_that_cannot_be_expressed_are_refused(changes, message, tmp_path):
-    def change(saved: dict[str, Any]) -> dict[str, Any]:
-        for name, shape in changes.items():
-            saved["model"].pop(name, None)
-            if shape is not None:
-                saved["model"][name] = torch.ones(shape)
-        return saved
-
-    path = saved_with(tmp_path / "checkpoint_best.pt", change)
+    source, path = untrained("fsmt"), tmp_path / "checkpoint_best.pt"
+    replaced = {name: torch.ones(shape) for name, shape in changes.items() if shape is not None}
+    weights = {name: weight for name, weight in weights_of(source).items() if name not in changes}
+    torch.save({"args": argparse.Namespace(**options(source)), "model": weights | replaced}, path)
     with pytest.raises(ValueError, match=message):
         from_fairseq(read_checkpoint(path))
 

@@ -19,7 +19,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.convert import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
 from vaswani_transformer.convert import parity  # noqa: E402
-from vaswani_transformer.convert.hypotheses import batches_of_one_length, best_hypotheses  # noqa: E402
+from vaswani_transformer.convert.hypotheses import best_hypotheses  # noqa: E402
 
 
 PAIRS = phrasebook("validation")[:24]
@@ -159,13 +159,6 @@ def test_only_an_earlier_export_is_replaced_and_only_if_forced(trained, tokenize
         engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
     engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", force=True)
     assert not (tmp_path / "out" / "parity.json").exists()
-
-
-def test_batches_hold_sources_of_one_length_all_of_them_within_the_budget():
-    sources = [[3] * length for length in (2, 5, 2, 9, 5, 2, 2)]
-    batches = list(batches_of_one_length(sources, tokens_per_batch=6))
-    assert sorted(index for batch in batches for index in batch) == list(range(7))
-    assert [[len(sources[index]) for index in batch] for batch in batches] == [[9], [5], [5], [2, 2, 2], [2]]
 
 
 def test_the_published_report_can_be_read():

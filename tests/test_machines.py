@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY_MODEL, TRAIN_WMT, call_recipe, free_port, option_words, start_ranks, write_pairs
+from helpers import REPOSITORY, TINY, TRAIN_WMT, call_recipe, free_port, option_words, start_ranks, write_pairs
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
@@ -21,15 +21,10 @@ pytestmark = pytest.mark.system
 BOUND = 180  # seconds for a training
 STEPS, SAVE_STEPS = 20, 5
 SETTINGS = {
-    **TINY_MODEL,
-    "source_tokens": 400,
-    "target_tokens": 400,
-    "warmup_steps": 4,
+    **TINY,
     "max_steps": STEPS,
     "save_steps": SAVE_STEPS,
-    "average_last": 2,
     "eval_strategy": "no",
-    "report_to": "none",
     "disable_tqdm": True,
     "train": ("train.en", "train.de"),
     "prepared": "prepared",
@@ -110,12 +105,3 @@ def child_of(process: int) -> int:
     children = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
     (child,) = [int(each) for each in children if b"train_wmt" in Path(f"/proc/{each}/cmdline").read_bytes()]
     return child
-
-
-def test_machines_with_other_corpora_or_options_are_refused(machines: list[Path]) -> None:
-    first, second, _ = machines
-    command = [TRAIN_WMT, *option_words({**SETTINGS, "save_on_each_node": True})]
-    write_pairs(phrasebook("train")[:299], second / "train.en", second / "train.de")
-    errors = ended(start_ranks(command, 2, machines=[first, second]), status=1)
-    assert "train_wmt.py: output_dir: run holds another training; it differs in train (" in errors
-    assert not [*first.glob("run/checkpoint-*"), *second.glob("run/checkpoint-*")]

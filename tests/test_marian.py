@@ -10,7 +10,7 @@ import torch
 from foreign_models import batch, same_logits, untrained
 from helpers import call_recipe, run_python, write_pairs
 from models import distinct
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, MarianMTModel
+from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 
 from vaswani_transformer.convert import parity
 from vaswani_transformer.convert.hypotheses import best_hypotheses
@@ -199,31 +199,13 @@ def test_the_search_is_translated_into_terms_of_transformers(changes, expected, 
         assert found.hypotheses(sources) == best_hypotheses(model, sources, **found.rule)
 
 
-def test_an_export_is_converted_back(exported, tmp_path):
-    pytest.importorskip("sacremoses")
-    call_recipe("convert.py", "--from", "marian", "--model", exported, "--output", tmp_path / "back")
-    tokenizer = AutoTokenizer.from_pretrained(exported)
-    inputs = tokenizer(SOURCES, padding=True, return_tensors="pt")
-    expected, found = (
-        AutoModelForSeq2SeqLM.from_pretrained(directory).generate(**inputs)
-        for directory in (exported, tmp_path / "back")
-    )
-    assert AutoTokenizer.from_pretrained(tmp_path / "back").batch_decode(found) == tokenizer.batch_decode(expected)
-
-
 @pytest.mark.system
 def test_parity_tells_the_search_from_the_weights(trained, tokenizer, exported):
-    """A penalty that prefers short hypotheses changes ours alone; other weights change them by either rule."""
+    """A penalty that prefers short hypotheses changes ours alone."""
     terse = copy.deepcopy(trained)
     terse.generation_config.length_penalty = -3.0
-    engine = MarianTranslator(exported)
-    report = parity.parity_report(terse, tokenizer, engine, SOURCES)
+    report = parity.parity_report(terse, tokenizer, MarianTranslator(exported), SOURCES)
     assert report.kinds["rule"] == len(report.differences) > 3
-    tampered = copy.deepcopy(trained)
-    with torch.no_grad():
-        tampered.model.decoder.layers[0].encoder_attn.v_proj.weight.mul_(-1)
-    report = parity.parity_report(tampered, tokenizer, engine, SOURCES)
-    assert report.kinds["ours_scores_higher"] > 8
 
 
 def test_the_recipe_exports_what_other_recipes_open_and_reports(trained, tokenizer, tmp_path, capsys):

@@ -347,16 +347,6 @@ def test_initialisation_is_that_of_the_authors_code():
     assert model.lm_head.weight is model.model.shared.weight
 
 
-@pytest.mark.system
-def test_the_whole_model_compiles_without_graph_breaks(model):
-    source, target = padded_batch()
-    expected = model(source, decoder_input_ids=target).logits
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    with torch.no_grad():
-        logits = compiled(source, attention_mask=source.ne(PAD).long(), decoder_input_ids=target).logits
-    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
-
-
 def test_a_source_beyond_the_learned_positions_is_an_error(config):
     learned = VaswaniConfig(**{**multi_head(config), "position_encoding": "learned", "max_position_embeddings": 6})
     model = VaswaniForConditionalGeneration(learned).eval()

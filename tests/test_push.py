@@ -96,8 +96,8 @@ def test_a_run_pushes_model_code_and_card_only(hub, pushed):
     files = hub.repositories["user/en-de"].files
     covered = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"}
     weights = {*covered, "generation_config.json", "manifest.json"}
-    names = ("configuration", "modeling", "generation", "search_options", "phrases", "beam_search", "step_decoder")
-    code = {f"{name}_vaswani.py" for name in (*names, "pipeline", "languages", "scores")}
+    names = "configuration modeling generation beam_search step_decoder pipeline languages scores"
+    code = {f"{name}_vaswani.py" for name in names.split()}
     run = {"README.md", "all_results.json", "learning_curve.png", "bleu_by_source_length.png", ".gitattributes"}
     translations = {f"translations.{split}.txt" for split in ("validation", "test", "test_last_checkpoint")}
     assert weights | code <= files.keys() <= weights | code | run | translations
@@ -132,24 +132,38 @@ def test_the_package_runs_its_own_code_and_no_others(pushed):
     assert pushed.expected["translations"][1] == ""
 
 
-def test_models_tokenizers_and_trainers_push_by_transformers_own_methods(hub, pushed):
+def test_models_tokenizers_and_trainers_push_by_transformers_own_methods_where_they_may_write(hub, pushed):
+    """`create_repo` alone does not ask whether a repository that exists already may be written."""
+    closed = ["closed/new", "user/closed", "not a name"]
+    hub.repositories["user/closed"] = Repository("user/closed")
+    hub.read_only = {"closed", "user/closed"}
     script = f"""
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vaswani_transformer import VaswaniTrainer, VaswaniTrainingArguments
+from vaswani_transformer.runs.push import prepare_repository
 model = AutoModelForSeq2SeqLM.from_pretrained({str(pushed.out)!r})
 tokenizer = AutoTokenizer.from_pretrained({str(pushed.out)!r})
 model.push_to_hub("user/parts")
 tokenizer.push_to_hub("user/parts")
 arguments = VaswaniTrainingArguments("trained", hub_model_id="user/trained", hub_private_repo=True, use_cpu=True)
 VaswaniTrainer(model, arguments, processing_class=tokenizer).push_to_hub()
+for name in {closed}:
+    try:
+        prepare_repository(name)
+    except ValueError as error:
+        print(error)
 """
     result = hub.run(script, folder=pushed.folder)
+    hub.read_only = set()
     assert result.returncode == 0, result.stderr[-3000:]
     assert hub.repositories["user/trained"].private
     files = hub.repositories["user/en-de"].files
     needed = [name for name in files if name.endswith((".py", ".safetensors")) or name.startswith("tokenizer")]
     parts = hub.repositories["user/parts"].files
     assert {name: parts[name] for name in needed} == {name: files[name] for name in needed}
+    for name, message in zip(closed, result.stdout.splitlines()[-len(closed) :], strict=True):
+        assert message.startswith(f"hub_model_id: cannot write to {name} on the Hub")
+        assert "hf auth login" in message
 
 
 def test_what_cannot_be_pushed_is_refused_before_training(hub, tmp_path):
@@ -160,28 +174,6 @@ def test_what_cannot_be_pushed_is_refused_before_training(hub, tmp_path):
         "train_wmt.py: hub_model_id: cannot write to user/en-de on the Hub"
     )
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"_run.json"}, "what is only begun"
-
-
-def test_a_repository_must_be_writable(hub, tmp_path):
-    """Also one that exists already, which `create_repo` alone does not ask."""
-    names = ["closed/new", "user/closed", "not a name"]
-    hub.repositories["user/closed"] = Repository("user/closed")
-    hub.read_only = {"closed", "user/closed"}
-    script = f"""
-from vaswani_transformer.runs.push import prepare_repository
-for name in {names}:
-    try:
-        prepare_repository(name)
-    except ValueError as error:
-        print(error)
-"""
-    result = hub.run(script, folder=tmp_path)
-    hub.read_only = set()
-    messages = result.stdout.splitlines()
-    assert len(messages) == len(names), result.stderr
-    for name, message in zip(names, messages, strict=True):
-        assert message.startswith(f"hub_model_id: cannot write to {name} on the Hub")
-        assert "hf auth login" in message
 
 
 def test_resuming_a_finished_run_pushes_it_after_an_interruption_and_nothing_else_of_its_directory(hub, pushed):

@@ -55,7 +55,7 @@ CHANGES = {
     "translate.py": ({"input": "news.en"}, "{output}"),
     "export.py": ({}, "{output}/parity.json"),
     "score.py": ({}, "runs/scores/results.json"),
-    "filter.py": ({}, "{output}/kept.jsonl"),
+    "filter.py": ({"source_language": "en", "target_language": "de"}, "{output}/kept.jsonl"),
     "align.py": ({}, "{output}"),
     "explore.py": ({"alternatives": "1"}, "explorer.html"),
     "visualize_attention.py": ({"layer": "1"}, None),
@@ -305,10 +305,8 @@ def test_every_number_is_in_a_record_that_its_section_links(chapter, section):
 @pytest.mark.parametrize(
     ("claim", "numbers"),
     [
-        ("translate [three times as fast](model_cards/benchmarks/decode.md) on two cores", ["three times as"]),
         ("a small model was a fifth faster ([it](model_cards/benchmarks/decode.md))", ["fifth faster"]),
         ("of these 87,000 pairs, 40 % were removed ([it](model_cards/benchmarks/decode.md))", ["87,000", "40 %"]),
-        ("fewer BLEU after 9,000 steps than after 4,500", ["9,000", "4,500"]),
         ("41 minutes, 39.27 BLEU, 39.4 on the test set ([it](model_cards/multi30k-en-de.md)), d_model 512", []),
         ("85 % and 32 % of 2,900 ([it](model_cards/benchmarks/noise.md)), 20.1 of 99.8", ["20.1", "99.8"]),
     ],

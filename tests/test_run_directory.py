@@ -136,13 +136,6 @@ def test_a_run_with_results_is_neither_overwritten_nor_resumed_without_a_checkpo
         begin(directory, describe(corpus), resume=True)
 
 
-def test_a_damaged_record_is_refused(tmp_path: Path, corpus: list[str]) -> None:
-    begin(tmp_path, describe(corpus))
-    (tmp_path / "_run.json").write_text("{", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"_run\.json is damaged: "):
-        begin(tmp_path, describe(corpus), resume=True)
-
-
 def test_what_is_known_later_is_added_to_the_record_and_compared(tmp_path: Path, corpus: list[str]) -> None:
     settings = describe(corpus)
     assert "precision" not in settings  # "auto"

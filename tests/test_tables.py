@@ -9,7 +9,6 @@ from datasets import Dataset, DatasetDict
 from pyarrow import parquet
 
 from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.data.sources import find_source
 
 
 PAIRS = [("one", "eins"), ('she said "no", twice', "sie sagte „nein“; zweimal"), ("two\u2028x ", " zwei"), ("", "drei")]
@@ -139,15 +138,3 @@ def test_texts_of_parquet_that_are_large_strings_or_coded_are_strings(folder):
     }
     parquet.write_table(pa.table(columns), folder.path / "a.parquet")
     assert load(folder.path / "a.parquet") == PAIRS
-
-
-def saved(folder: Folder, name: str, word: str) -> tuple[Path, Path]:
-    """A saved directory of 50 rows, and its file of rows."""
-    Dataset.from_list([{"en": f"{word} {number}", "de": "x"} for number in range(50)]).save_to_disk(folder.path / name)
-    return folder.path / name, next((folder.path / name).glob("*.arrow"))
-
-
-def test_a_saved_directory_is_identified_by_the_files_that_are_read(folder):
-    directory, rows = saved(folder, "saved", "one")
-    (directory / "cache-1.arrow").write_bytes(b"of datasets.map")
-    assert [each["file"] for each in find_source(directory).identify("train")] == [str(rows)]

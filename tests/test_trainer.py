@@ -118,7 +118,7 @@ def test_the_gradients_on_two_processes_are_those_of_autograd(two_processes, exp
 def test_a_compiled_model_has_the_same_gradients_by_few_graphs(tmp_path, tokenizer):
     """An epoch has batches of many shapes; on a GPU a graph takes a minute to compile."""
     numbers = random.Random(1)
-    lengths = [(numbers.randrange(1, 15), numbers.randrange(1, 12)) for _ in range(150)]
+    lengths = [(numbers.randrange(1, 15), numbers.randrange(1, 12)) for _ in range(80)]
     rows = [
         {"input_ids": [*range(3, 3 + source), 1], "labels": [*range(5, 5 + target), 1]} for source, target in lengths
     ]
@@ -146,7 +146,7 @@ def test_a_compiled_model_has_the_same_gradients_by_few_graphs(tmp_path, tokeniz
     expected = gradients()
     counters.clear()
     actual = gradients(torch_compile=True, torch_compile_backend="aot_eager")
-    assert len(actual) > 15
+    assert len(actual) > 8
     assert 1 <= counters["stats"]["unique_graphs"] <= 4
     assert not counters["graph_break"]
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-5)
@@ -207,9 +207,12 @@ def assert_equal_weights(actual: dict[str, torch.Tensor], expected: dict[str, to
         assert torch.equal(actual[name], tensor), name
 
 
-@pytest.mark.parametrize(("accumulation", "step"), [(1, RESUME_FROM), (2, RESUME_FROM), (1, STEPS_AN_EPOCH)])
-def test_resuming_ends_in_the_same_weights(tmp_path, tokenizer, accumulation, step):
-    settings = {"save_strategy": "steps", "save_steps": step, "gradient_accumulation_steps": accumulation}
+@pytest.mark.parametrize(
+    ("accumulation", "step", "muon"),
+    [(1, RESUME_FROM, False), (2, RESUME_FROM, False), (1, STEPS_AN_EPOCH, False), (1, RESUME_FROM, True)],
+)
+def test_resuming_ends_in_the_same_weights(tmp_path, tokenizer, accumulation, step, muon):
+    settings = {"save_strategy": "steps", "save_steps": step, "gradient_accumulation_steps": accumulation, "muon": muon}
     whole = make_trainer(make_model(dropout=0.1), tokenizer, tmp_path, **settings)
     whole.train()
     other = VaswaniForConditionalGeneration(make_model(dropout=0.1).config)
@@ -368,7 +371,8 @@ def test_machines_without_a_shared_disk_have_the_same_average_and_refuse_to_resu
         assert_equal_weights({name: found["weights"][name] for name in average}, average)
         assert "holds no complete checkpoint to resume from" in found["newest"]
         assert "checkpoint-4: cannot be resumed from, is missing (on " in found["named"]
-        assert " of rank 0; give one that all machines share" in found["recipe"]
+        assert " of rank 0; give one that all machines share" in found["shared"]
+        assert "holds another training; it differs in seed (" in found["each"]
 
 
 def test_two_processes_log_the_same_and_count_both(two_processes):

@@ -1,17 +1,13 @@
 """What recipes that train share, apart from the trainings that test_train_wmt.py runs with it."""
 
-import hashlib
-import time
-from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.runs.fine_tuning import FineTuningArguments
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.runs.run_arguments import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun
 
 
@@ -26,26 +22,6 @@ def test_a_row_of_table_3_with_changes_in_two_languages():
     config = ModelArguments(variant="big", d_ff=64).configure("en", "fr")
     assert (config.d_model, config.d_ff, config.source_language, config.target_language) == (1024, 64, "en", "fr")
     assert (config.num_heads, config.dropout) == (16, 0.3)
-
-
-def test_each_input_is_read_for_its_digest_once(run, tmp_path, monkeypatch):
-    names = [str(tmp_path / name) for name in ("a.en", "a.de", "b.en", "b.de")]
-    for name in names:
-        Path(name).write_text("one two three\n" * 9, encoding="utf-8")
-    prepared = str(tmp_path / "prepared")
-    data = DataArguments(train=names[:2], test=names[2:], vocab_size=259, num_proc=1, prepared=prepared)
-    data = data.with_languages()
-    read, digest = Counter[str](), hashlib.file_digest
-
-    def counted(file, algorithm):
-        read[file.name] += 1
-        return digest(file, algorithm)
-
-    monkeypatch.setattr(hashlib, "file_digest", counted)
-    time.sleep(1.1)  # a file of the last second may change again
-    run.directory, run.args.eval_strategy = tmp_path / "run", "no"
-    run.load(data, VaswaniConfig())
-    assert [read[name] for name in names] == [1, 1, 1, 1]
 
 
 def test_the_last_checkpoint_is_scored_beside_its_average(run, tmp_path):

@@ -7,6 +7,7 @@ applies the brevity penalty.
 nothing of the package, so that it is a Hub Space named `multi_bleu` by itself.
 """
 
+import importlib.metadata
 import itertools
 import re
 from collections import defaultdict
@@ -14,7 +15,6 @@ from collections.abc import Callable, Sequence
 
 import datasets
 import evaluate
-import sacremoses
 from sacrebleu.metrics.bleu import BLEU, BLEUScore
 
 
@@ -62,6 +62,8 @@ def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
     if not re.fullmatch(r"[a-z]{2,3}([-_]\w+)*", language):
         raise ValueError(f'language: must be a code such as "de", is {language!r}')
     language = re.split("[-_]", language)[0]
+    import sacremoses  # takes a second, which trainings and translations do not need
+
     moses = sacremoses.MosesTokenizer(lang=language)
 
     def tokenize(text: str) -> list[str]:
@@ -126,7 +128,7 @@ class MultiBleu(evaluate.Metric):
         tokens = "tok:spaces"
         if language is not None:
             compounds = "split" if language == "de" else "whole"
-            tokens = f"tok:moses-{language}|compounds:{compounds}|sacremoses:{sacremoses.__version__}"
+            tokens = f"tok:moses-{language}|compounds:{compounds}|sacremoses:{importlib.metadata.version('sacremoses')}"
         return {
             "score": bleu.score,
             "precisions": bleu.precisions,

@@ -2,13 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.scores import LengthGroup
 from .records import SearchScores
+
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def _new_figure(width: float, height: float) -> "Figure":
+    """A figure in inches."""
+    from matplotlib.figure import Figure  # takes half a second, in every process of a training
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) -> str | None:
@@ -25,7 +35,7 @@ def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) 
     panels = {title: names for title, names in panels.items() if names.keys() & logged}
     if not panels:
         return None
-    figure = Figure(figsize=(8, 2 + 2 * len(panels)), layout="constrained")
+    figure = _new_figure(8, 2 + 2 * len(panels))
     heights = [3 if "loss" in title else 1 for title in panels]
     columns = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)
     for axes, (title, names) in zip(columns.flat, panels.items(), strict=True):
@@ -47,7 +57,7 @@ def _series(log_history: Sequence[Mapping[str, float]], name: str) -> tuple[list
 
 def plot_bleu_by_source_length(groups: Mapping[str, Sequence[LengthGroup]], path: str | Path) -> None:
     """Plot `bleu_by_source_length` of each system on one test set."""
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = _new_figure(8, 5)
     axes = figure.subplots()
     width = 0.8 / len(groups)
     for number, (name, rows) in enumerate(groups.items()):
@@ -70,7 +80,7 @@ def _group_label(group: LengthGroup) -> str:
 
 def plot_confidence(report: ConfidenceReport, path: str | Path) -> None:
     """Plot chrF by confidence, beside what it should be, and the chrF that remains without the least confident."""
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = _new_figure(9, 4)
     left, right = figure.subplots(1, 2)
     confidence, chrf = ([getattr(each, name) for each in report.bins] for name in ("confidence", "chrf"))
     ends = [min(*confidence, *chrf), max(*confidence, *chrf)]
@@ -89,7 +99,7 @@ def plot_confidence(report: ConfidenceReport, path: str | Path) -> None:
 def plot_sweep(rows: Sequence[SearchScores], path: str | Path) -> None:
     """Plot both BLEUs by number of beams and alpha (6.1); `rows` has every combination."""
     beams, alphas = sorted({row.num_beams for row in rows}), sorted({row.length_penalty for row in rows})
-    figure = Figure(figsize=(2 * (2 + 0.8 * len(alphas)), 2 + 0.5 * len(beams)), layout="constrained")
+    figure = _new_figure(2 * (2 + 0.8 * len(alphas)), 2 + 0.5 * len(beams))
     left, right = figure.subplots(1, 2)
     left.set_title("BLEU as in the paper")
     right.set_title("sacreBLEU")
@@ -103,7 +113,7 @@ def plot_sweep(rows: Sequence[SearchScores], path: str | Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def _draw_grid(axes: Axes, grid: Sequence[Sequence[float]]) -> None:
+def _draw_grid(axes: "Axes", grid: Sequence[Sequence[float]]) -> None:
     """`grid` is `[rows, columns]`."""
     axes.imshow(grid, aspect="auto")
     for y, row in enumerate(grid):
