@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedConfig
 
-from ..model.languages_vaswani import direction, required_tag, target_tag
+from ..model.languages_vaswani import Directions
 
 
 def languages_to_score(
@@ -16,9 +16,9 @@ def languages_to_score(
         ValueError: A model does not translate between them, or has several directions and `target` is None.
     """
     if configs:
-        tag = target_tag(configs[0], source, target) or required_tag(configs[0], target)
-        default_source, default_target = direction(configs[0], tag)
+        directions = Directions(configs[0])
+        default_source, default_target = directions.languages(directions.tag(source, target, is_required=True))
         source, target = source or default_source, target or default_target
     for config in configs:
-        target_tag(config, source, target)
+        Directions(config).tag(source, target)
     return source, target

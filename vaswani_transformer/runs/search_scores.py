@@ -11,7 +11,7 @@ from ..evaluation.confidence import ConfidenceReport, measure_confidence
 from ..evaluation.perplexity import Perplexity, perplexity
 from ..evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
 from ..evaluation.test_sets import TestSet
-from ..model.languages_vaswani import target_tag
+from ..model.languages_vaswani import Directions
 from ..model.target_tokenizer import encodes_targets
 from .records import Provenance, ScoredTestSet, ScoreRecord, SearchScores
 from .test_set_translations import Translations
@@ -26,7 +26,7 @@ def reference_perplexity(
     source, target = test_set.languages
     pairs = zip(test_set.sources, test_set.references, strict=True)
     corpus = Dataset.from_list([{"translation": {source: text, target: texts[0]}} for text, texts in pairs])
-    tag = target_tag(model.config, source, target)
+    tag = Directions(model.config).tag(source, target)
     return perplexity(model, tokenizer, encode_corpus(corpus, tokenizer, source, target, source_tag=tag))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..decoding.translation import translate_corpus
+from ..decoding.translation import best_translations
 from ..evaluation.test_sets import TestSet
 from ..model.scores_vaswani import TranslationScore
 
@@ -50,10 +50,9 @@ def translate_test_set(
     """Translate a test set by one search of `search_grid`; `return_scores` scores the translations, too. Collective."""
     keywords = {**search, "target_language": test_set.languages[1], "return_scores": return_scores}
     started = time.perf_counter()
-    texts = translate_corpus(model, tokenizer, test_set.sources, tokens_per_batch, **keywords)
-    seconds, scores = time.perf_counter() - started, None
-    if return_scores:
-        texts, scores = map(list, zip(*texts, strict=True))
+    translations = best_translations(model, tokenizer, test_set.sources, tokens_per_batch, **keywords)
+    seconds = time.perf_counter() - started
+    scores = [each.score for each in translations] if return_scores else None
     # One line each, so that the written file has the same scores.
-    lines = [" ".join(text.splitlines()) for text in texts]
+    lines = [" ".join(each.text.splitlines()) for each in translations]
     return Translations(lines, **search, seconds=seconds, scores=scores)
