@@ -33,6 +33,7 @@ from vaswani_transformer.training import averaging, callbacks, trainer
 from vaswani_transformer.training.arguments import VaswaniTrainingArguments
 from vaswani_transformer.training.callbacks import TimeLimit
 from vaswani_transformer.training.divergence import DivergenceError
+from vaswani_transformer.training.elastic_trainer import ElasticTrainer
 from vaswani_transformer.training.loss import LabelSmoothedLoss
 
 
@@ -56,8 +57,8 @@ def make_rows() -> list[dict[str, list[int]]]:
     ]
 
 
-class RecordingTrainer(VaswaniTrainer):
-    """Notes every micro-batch that it trains on, by epoch."""
+class Recording:
+    """Notes every micro-batch that a trainer trains on, by epoch."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -74,6 +75,14 @@ class RecordingTrainer(VaswaniTrainer):
             epoch: [(batch["input_ids"][:, 0] - 3).tolist() for batch in batches]
             for epoch, batches in self.batches.items()
         }
+
+
+class RecordingTrainer(Recording, VaswaniTrainer):
+    pass
+
+
+class RecordingElasticTrainer(Recording, ElasticTrainer):
+    pass
 
 
 def make_trainer(
@@ -93,9 +102,10 @@ def make_trainer(
         "use_cpu": True,
         **overrides,
     }
-    return RecordingTrainer(
+    args = VaswaniTrainingArguments(str(output_dir), **settings)
+    return (RecordingTrainer if args.virtual_ranks is None else RecordingElasticTrainer)(
         model,
-        VaswaniTrainingArguments(str(output_dir), **settings),
+        args,
         mixed=mixed,
         train_dataset=dataset,
         eval_dataset=Dataset.from_list(make_rows()[:7]),
@@ -222,7 +232,7 @@ class OverflowingLoss(LabelSmoothedLoss):
 
 def diverge_on_the_last_rank(
     model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, folder: Path
-) -> dict[str, Any] | None:
+) -> str | None:
     """What a training raises here whose loss overflows in the third step, on the last of the ranks alone."""
     trainer = make_trainer(model, tokenizer, folder / "diverged", save_strategy="steps", save_steps=2)
     if torch.distributed.get_rank() == torch.distributed.get_world_size() - 1:
@@ -230,7 +240,7 @@ def diverge_on_the_last_rank(
     try:
         trainer.train()
     except DivergenceError as error:
-        return {"step": error.step, "checkpoint": error.checkpoint}
+        return str(error)
     return None
 
 

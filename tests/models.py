@@ -10,10 +10,10 @@ from vaswani_transformer import (
     VaswaniConfig,
     VaswaniForConditionalGeneration,
     VaswaniForConstituencyParsing,
-    VaswaniTokenizer,
 )
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig
+from vaswani_transformer.parsing.tokenizer import VaswaniParsingTokenizer
 
 
 EOS = 1
@@ -128,7 +128,7 @@ def make_parser(directory: Path, **changes: object) -> Path:
     """Save a model with random weights that parses, and its tokenizer."""
     torch.manual_seed(0)
     text = [sentence.lower() for sentence in PARSED] * 3
-    tokenizer = VaswaniTokenizer.train(text, 290, labels=PARSE_LABELS.names, show_progress=False)
+    tokenizer = VaswaniParsingTokenizer.train_with_labels(text, PARSE_LABELS.names, 290)
     sizes = {"d_model": 16, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1, **changes}
     config = VaswaniParsingConfig(vocab_size=290, target_vocab_size=3 + len(PARSE_LABELS.names), **sizes)
     model = VaswaniForConstituencyParsing(config).eval()

@@ -49,6 +49,11 @@ def directories(tmp_path: Path) -> list[Path]:
     return directories
 
 
+def test_no_checkpoints_have_no_average():
+    with pytest.raises(ValueError, match=r"^directories: there are no checkpoints"):
+        average_checkpoints([])
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_average_is_the_mean_of_numpy_in_float32(directories, count):
     average = average_checkpoints(map(str, directories[:count]))

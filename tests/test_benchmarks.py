@@ -156,7 +156,7 @@ def test_a_speedrun_is_a_record_if_it_is_as_good_and_faster():
         ("**record**", run, [35.0] * 3, [39.0, 39.3, 40.0]),
     ]
     entries = [
-        speedrun.Entry(str(row), "open", place, processes=1, minutes=minutes, validation=scores, test=scores)
+        speedrun.Entry(str(row), "open", place, 1, seeds=[1, 2, 3], minutes=minutes, validation=scores, test=scores)
         for row, (_, place, minutes, scores) in enumerate(lines)
     ]
     report = speedrun.as_markdown(speedrun.SpeedrunRecord(entries))
@@ -179,8 +179,11 @@ def test_speedruns_are_scored_with_one_alpha(tmp_path, lively_model, monkeypatch
     for number, name in enumerate(names):
         shutil.copytree(lively_model, name)
         published["training"] |= {"seconds": 60 * (10 + number), "processes": 2}
+        published["settings"]["seed"] = number
         Path(name, "all_results.json").write_text(json.dumps(published), encoding="utf-8")
     options = ["--change", "three", "--output", str(tmp_path / "out"), "--validation", *files, "--test", *files]
+    with pytest.raises(SystemExit, match="different seeds, these have 0, 1, 1"):
+        call_recipe("benchmarks/speedrun.py", "--runs", *names[:2], names[1], *options)
     for _ in range(2):
         call_recipe("benchmarks/speedrun.py", "--runs", *names, *options)
     record = recipe_module("benchmarks/speedrun.py").SpeedrunRecord
@@ -190,7 +193,10 @@ def test_speedruns_are_scored_with_one_alpha(tmp_path, lively_model, monkeypatch
     assert entry.minutes == [10, 11, 12]
     assert entry.validation == entry.test == [entry.test[0]] * 3
     assert 50 < entry.test[0] < 99.9
+    assert entry.seeds == [0, 1, 2]
     assert entry.machine == f"2 x {entry.run.hardware}"
+    on_gpus = dataclasses.replace(entry.run, hardware="2 x NVIDIA H100")
+    assert dataclasses.replace(entry, run=on_gpus).machine == "2 x NVIDIA H100"
     assert (tmp_path / "out" / "speedrun.png").stat().st_size > 1000
 
 

@@ -19,6 +19,7 @@ from vaswani_transformer.data.bpe_dropout import BpeDropout
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.resampling import ResampledPairs
+from vaswani_transformer.parsing.tokenizer import VaswaniParsingTokenizer
 
 
 TEXTS = [
@@ -235,9 +236,8 @@ def test_sentences_stay_within_a_learned_table(tokenizer, pairs, tmp_path):
 
 
 def test_labels_of_parses_are_not_sampled(pairs):
-    tokenizer = VaswaniTokenizer.train(
-        (text for pair in phrasebook("validation") for text in pair), 450, show_progress=False, labels=["(NP", ")NP"]
-    )
+    corpus = [text for pair in phrasebook("validation") for text in pair]
+    tokenizer = VaswaniParsingTokenizer.train_with_labels(corpus, ["(NP", ")NP"], 450)
     labels = tokenizer(text_target="(NP )NP").input_ids
     rows = Dataset.from_dict({"input_ids": tokenizer(["the man sleeps"]).input_ids, "labels": [labels]})
     resampled = ResampledPairs(rows, ([len(rows[0]["input_ids"])], [3]), (100, 100), BpeDropout(tokenizer, 1.0), 1)

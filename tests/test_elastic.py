@@ -9,7 +9,7 @@ from distributed_step import GradientRecorder
 from elastic_run import STEPS, STEPS_AN_EPOCH, VIRTUAL_RANKS, elastic_trainer, train_on
 from helpers import run_ranks
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer, VaswaniTrainer
 from vaswani_transformer.training.arguments import VaswaniTrainingArguments
 from vaswani_transformer.training.elastic import VirtualRanks, VirtualRankSampler
 from vaswani_transformer.training.randomness import derived_seed
@@ -132,8 +132,13 @@ def test_steps_and_epochs_do_not_depend_on_the_number_of_processes(folder: Path,
         assert list(chain.from_iterable(items)) == whole
 
 
-def test_accumulation_and_more_processes_than_virtual_ranks_are_refused(tmp_path: Path) -> None:
+def test_what_does_not_go_with_elastic_training_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^gradient_accumulation_steps: must be 1 in elastic training, is 2; "):
         VaswaniTrainingArguments(str(tmp_path), use_cpu=True, virtual_ranks=8, gradient_accumulation_steps=2)
     with pytest.raises(ValueError, match=r"^virtual_ranks: 8 virtual ranks cannot occupy 9 processes"):
         VirtualRanks(8, 9)
+    with pytest.raises(ValueError, match=r"^average_tokens_across_devices: "):
+        VaswaniTrainingArguments(str(tmp_path), use_cpu=True, average_tokens_across_devices=False)
+    elastic = elastic_trainer(folder, tmp_path)
+    with pytest.raises(ValueError, match=r"^virtual_ranks: .*ElasticTrainer"):
+        VaswaniTrainer(elastic.model, elastic.args, train_dataset=elastic.train_dataset)

@@ -66,6 +66,7 @@ def test_the_nearest_limit_wins(model, stored, beams, caplog):
     assert lengths_of(model.generate(batch, both, **options)) == [3, 3]
     assert lengths_of(model.generate(batch, both, max_new_tokens_over_source=1, **options)) == [5, 3]
     assert lengths_of(model.generate(batch, max_new_tokens_over_source=1, max_new_tokens=2, **options)) == [2, 2]
+    assert lengths_of(model.generate(batch, max_length=3, **options)) == [2, 2]
 
 
 @pytest.mark.parametrize("value", [-1, 2.5])
@@ -100,7 +101,8 @@ def test_prefix_does_not_count_as_generated(model, prefix):
 def test_learned_positions_end_generation_at_the_end_of_the_table(config):
     config.position_encoding, config.max_position_embeddings = "learned", 8
     model = VaswaniForConditionalGeneration(config).eval()
-    output = model.generate(torch.tensor([[7, 8, 9, 1]]), logits_processor=forbid_eos(model))
-    assert output.shape[1] == 8 + 1  # the last token is never fed
+    for options in ({}, {"max_new_tokens": 9}, {"max_length": 20}, {"max_length": 10, "num_beams": 1}):
+        output = model.generate(torch.tensor([[7, 8, 9, 1]]), logits_processor=forbid_eos(model), **options)
+        assert output.shape[1] == 8 + 1  # the last token is never fed
     with pytest.raises(ValueError, match="a sequence of 9 tokens exceeds the learned position table"):
         model.generate(torch.tensor([[7, 1]]), decoder_input_ids=torch.tensor([[0, *range(3, 11)]]))

@@ -5,12 +5,21 @@ from copy import deepcopy
 import pytest
 import torch
 
-from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTrainer
 from vaswani_transformer.training.arguments import VaswaniTrainingArguments
-from vaswani_transformer.training.muon import Muon, orthogonalize, split_parameters
+from vaswani_transformer.training.muon import Muon, orthogonalize, parameter_groups
 
 
 SHAPES = [(24, 24), (24, 24), (48, 24), (24, 48)]
+
+
+def groups(
+    matrices: list[torch.nn.Parameter], others: list[torch.nn.Parameter], weight_decay: float = 0.0
+) -> list[dict[str, object]]:
+    return [
+        {"params": weights, "is_matrix": is_matrix, "weight_decay": weight_decay}
+        for weights, is_matrix in ((matrices, True), (others, False))
+    ]
 
 
 def parameters(shapes: list[tuple[int, ...]]) -> list[torch.nn.Parameter]:
@@ -39,9 +48,9 @@ def test_singular_values_become_about_one_and_singular_vectors_stay(shape):
 def test_matrices_go_as_with_the_muon_of_torch(weight_decay):
     ours = parameters(SHAPES)
     theirs = copies(ours)
-    settings = {"lr": 0.1, "weight_decay": weight_decay}
-    optimizer = Muon(ours, [], **settings)
-    reference = torch.optim.Muon(theirs, momentum=0.95, adjust_lr_fn="match_rms_adamw", ns_steps=3, **settings)
+    optimizer = Muon(groups(ours, [], weight_decay), lr=0.1)
+    settings = {"lr": 0.1, "weight_decay": weight_decay, "momentum": 0.95, "ns_steps": 3}
+    reference = torch.optim.Muon(theirs, adjust_lr_fn="match_rms_adamw", **settings)
     for _ in range(4):
         before = [each.detach().clone() for each in ours]
         for mine, other in zip(ours, theirs, strict=True):
@@ -58,7 +67,7 @@ def test_matrices_go_as_with_the_muon_of_torch(weight_decay):
 def test_all_else_goes_as_with_adam():
     ours = parameters([(7, 5), (5,)])
     theirs = copies(ours)
-    optimizer = Muon(parameters(SHAPES), ours, lr=0.1)
+    optimizer = Muon(groups(parameters(SHAPES), ours), lr=0.1)
     reference = torch.optim.Adam(theirs, lr=0.1, betas=(0.9, 0.98), eps=1e-9)
     for _ in range(3):
         for mine, other in zip(ours, theirs, strict=True):
@@ -73,7 +82,7 @@ def test_all_else_goes_as_with_adam():
 @pytest.mark.parametrize("copied", [lambda optimizer: optimizer, deepcopy])
 def test_a_gradient_scaler_skips_the_whole_step_also_of_a_copy(copied):
     """A fused Adam would do the scaler's work itself, for its own parameters alone."""
-    optimizer = copied(Muon(*([torch.nn.Parameter(torch.ones(3, 2))] for _ in range(2)), lr=0.1))
+    optimizer = copied(Muon(groups(*([torch.nn.Parameter(torch.ones(3, 2))] for _ in range(2))), lr=0.1))
     scaler = torch.amp.GradScaler("cpu")
     trained = [weights for group in optimizer.param_groups for weights in group["params"]]
     for gradient, is_skipped in ((float("inf"), True), (1.0, False)):
@@ -90,7 +99,9 @@ def test_embeddings_and_the_softmax_are_no_matrices_of_layers(config, is_tied):
     config.tie_word_embeddings = is_tied
     model = VaswaniForConditionalGeneration(config)
     model.model.encoder.layers[0].feed_forward.fc1.weight.requires_grad = False  # as adapters do
-    matrices, others = ({id(weights) for weights in group} for group in split_parameters(model))
+    matrices, others = set(), set()
+    for group in parameter_groups(model, 0.1, ()):
+        (matrices if group["is_matrix"] else others).update(map(id, group["params"]))
     of_layers = [
         weights
         for name, weights in model.named_parameters()
@@ -101,7 +112,17 @@ def test_embeddings_and_the_softmax_are_no_matrices_of_layers(config, is_tied):
     assert not matrices & others
 
 
+def test_the_same_parameters_decay_as_with_the_optimizer_of_the_trainer(tmp_path, tiny, tokenizer):
+    decaying = []
+    for muon in (False, True):
+        args = VaswaniTrainingArguments(str(tmp_path), muon=muon, weight_decay=0.1, use_cpu=True)
+        optimizer = VaswaniTrainer(tiny, args, processing_class=tokenizer).create_optimizer()
+        decaying.append({id(w) for group in optimizer.param_groups if group["weight_decay"] for w in group["params"]})
+    assert decaying[0] == decaying[1]
+    assert 0 < len(decaying[0]) < len([*tiny.parameters()])
+
+
 @pytest.mark.parametrize("options", [{"fsdp": True}, {"optim": "adafactor"}])
 def test_options_that_exclude_muon_are_refused(tmp_path, options):
-    with pytest.raises(ValueError, match=r"^(muon|optim): .*(leave out FSDP|muon is the optimizer)"):
+    with pytest.raises(ValueError, match=r"^(muon, virtual_ranks|optim): .*(leave out FSDP|muon is the optimizer)"):
         VaswaniTrainingArguments(str(tmp_path), muon=True, use_cpu=True, **options)

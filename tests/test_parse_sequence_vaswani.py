@@ -9,8 +9,7 @@ import pytest
 import torch
 from nltk import Tree
 
-from vaswani_transformer.model.configuration_vaswani import LABEL_MARK
-from vaswani_transformer.model.parse_sequence_vaswani import LegalParse, ParseLabels, parse_of_sequence
+from vaswani_transformer.model.parse_sequence_vaswani import LABEL_MARK, LegalParse, ParseLabels, parse_of_sequence
 
 
 LABELS = ParseLabels(tags=frozenset({"DT", "NN", "VB"}), phrases=frozenset({"NP", "S", "VP"}))

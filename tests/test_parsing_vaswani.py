@@ -15,6 +15,7 @@ from vaswani_transformer import (
 )
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingModel, parse_in_batches, split_words
 from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.parsing.tokenizer import VaswaniParsingTokenizer
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,7 @@ def test_auto_classes_know_a_parser_from_a_translation_model(directory):
     assert type(AutoModelForSeq2SeqLM.from_pretrained(directory)) is VaswaniForConstituencyParsing
     assert type(open_model(directory, task="constituency-parsing").load()) is VaswaniForConstituencyParsing
     assert type(AutoModel.from_pretrained(directory)) is VaswaniParsingModel
-    assert type(AutoTokenizer.from_pretrained(directory)) is VaswaniTokenizer
+    assert type(AutoTokenizer.from_pretrained(directory)) is VaswaniParsingTokenizer
     with pytest.raises(ValueError, match="is a model for constituency-parsing; name one for translation"):
         open_model(directory, task="translation")
 

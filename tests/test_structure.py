@@ -45,7 +45,7 @@ ALLOWED_IN_MODEL = {
     "pipeline_vaswani": {"generation_vaswani", "languages_vaswani", "scores_vaswani"},
     "configuration_vaswani": {"pipeline_vaswani"},
     "modeling_vaswani": {"configuration_vaswani", "generation_vaswani", "step_decoder_vaswani"},
-    "parse_sequence_vaswani": {"beam_search_vaswani", "configuration_vaswani"},
+    "parse_sequence_vaswani": {"beam_search_vaswani"},
     "parsing_vaswani": {
         "configuration_vaswani",
         "generation_vaswani",
@@ -53,7 +53,7 @@ ALLOWED_IN_MODEL = {
         "parse_sequence_vaswani",
         "pipeline_vaswani",
     },
-    "tokenization_vaswani": {"configuration_vaswani", "languages_vaswani", "pipeline_vaswani"},
+    "tokenization_vaswani": {"languages_vaswani"},
 }
 
 

@@ -159,17 +159,6 @@ def test_truncation_keeps_eos(either):
         assert either(text_target=text, truncation=True, max_length=length).input_ids == expected
 
 
-def test_targets_of_labels_are_padded_and_cut_like_text():
-    tokenizer = VaswaniTokenizer.train(CORPUS, 270, labels=["(S", ")S", "XX"], show_progress=False)
-    texts = ["(S XX XX )S", "XX <pad> </s> the"]
-    encoded = tokenizer(["a", "b"], text_target=texts, padding=True, return_tensors="pt")
-    rows = [[3, 5, 5, 4, EOS], [5, UNK, UNK, UNK, EOS]]  # labels follow the special tokens
-    assert encoded["labels"].tolist() == rows
-    assert tokenizer(text_target=texts[0], max_length=3, truncation=True).input_ids == [3, 5, EOS]
-    padded = tokenizer(text_target=["XX", "XX XX"], padding=True)
-    assert padded == {"input_ids": [[5, EOS, PAD], [5, 5, EOS]], "attention_mask": [[1, 1, 0], [1, 1, 1]]}
-
-
 @pytest.mark.parametrize("load", [VaswaniTokenizer.from_pretrained, AutoTokenizer.from_pretrained])
 @pytest.mark.parametrize("has_added_tokens", [False, True])
 def test_saving_and_loading_twice_changes_nothing(either, load, has_added_tokens, tmp_path):

@@ -358,8 +358,8 @@ def test_a_resumed_training_counts_on(tmp_path, tokenizer, clock, restore):
 def test_all_ranks_end_when_the_loss_of_one_is_not_finite(two_processes):
     first, second = (found["diverged"] for found in two_processes)
     assert first == second
-    assert first["step"] == 3
-    assert Path(first["checkpoint"]).name == "checkpoint-2"
+    assert "diverged at step 3:" in first
+    assert "/checkpoint-2;" in first
 
 
 def test_machines_without_a_shared_disk_have_the_same_average_and_refuse_to_resume_or_start(two_processes):

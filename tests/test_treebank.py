@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
 from vaswani_transformer.parsing import treebank
+from vaswani_transformer.parsing.tokenizer import VaswaniParsingTokenizer
 from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
 
 
@@ -51,7 +51,7 @@ def test_recombined_trees_follow_the_gold_and_silver_ones(options, tmp_path):
 
 def test_words_and_labels_have_their_own_vocabularies(options, tmp_path):
     corpora = prepare_treebank(tmp_path / "bank", TreebankOptions(**options))
-    tokenizer = VaswaniTokenizer.from_pretrained(tmp_path / "bank" / "tokenizer")
+    tokenizer = VaswaniParsingTokenizer.from_pretrained(tmp_path / "bank" / "tokenizer")
     labels = ParseLabels.from_vocabulary(tokenizer.get_vocab())
     assert labels.tags == {"NNP", "VBZ", "DT", "NN", "VB", "."}
     assert labels.phrases == {"S", "NP", "VP"}

@@ -19,14 +19,14 @@ systems in turn. On a GPU the peers run in half precision.
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from frame import DeviceArguments, headline, run_benchmark
+from benchmark import DeviceArguments, headline, run_benchmark
 from rich.progress import track
 from transformers import PreTrainedModel
 
@@ -87,7 +87,7 @@ class SpeedTable:
     title: str
     sentences: int
     rows: list[Speed]
-    beams: int = 4
+    beams: int
 
 
 @dataclass(frozen=True)
@@ -98,24 +98,43 @@ class DecodeRecord(Record):
     results: list[SpeedTable]
 
 
-def systems(saved: SavedModel, args: Arguments, beams: int) -> Iterator[tuple[str, Search, bool]]:
-    """Name and search of each system, all with the weights of one model, and whether its batches are sorted."""
-    model, is_cpu = saved.load(), args.device == "cpu"
-    precision = torch.float32 if is_cpu else torch.bfloat16
-    search = partial(generate_search, num_beams=beams, length_penalty=ALPHA)
-    marian = search(to_marian(model).to(args.device, precision))
-    yield "MarianMTModel.generate, input order", marian, False
-    yield "MarianMTModel.generate, sorted", marian, True
+@dataclass(frozen=True)
+class System:
+    """A search to measure, and whether its batches are of sentences of similar length."""
+
+    name: str
+    search: Search
+    is_sorted: bool = True
+
+
+def peers(model: PreTrainedModel, args: Arguments, beams: int) -> Iterator[System]:
+    """The same weights as a MarianMTModel."""
+    marian = to_marian(model).to(args.device, torch.float32 if args.device == "cpu" else torch.bfloat16)
+    search = generate_search(marian, num_beams=beams, length_penalty=ALPHA)
+    yield System("MarianMTModel.generate, input order", search, is_sorted=False)
+    yield System("MarianMTModel.generate, sorted", search)
+
+
+def exported(tokenizer: VaswaniTokenizer, args: Arguments, beams: int) -> Iterator[System]:
+    """The exports to CTranslate2, with and without their shortlists."""
     for directory in map(Path, args.exports):
-        for has_shortlist in (False, True)[: 1 + (directory / "vmap.txt").exists()]:
-            name = f"{PEER}, {directory.name}{', shortlist' if has_shortlist else ''}"
-            options = {"beam_size": beams, "length_penalty": ALPHA, "use_vmap": has_shortlist}
-            yield name, export_search(directory, saved.tokenizer, args.device, **options), True
-    for dtype in (torch.float32 if is_cpu else torch.float16, torch.bfloat16):
-        ours, name = copy.deepcopy(model).to(args.device, dtype), f"ours, {str(dtype)[6:]}, sorted"
-        yield name, search(ours), True
-        if dtype == precision and beams > 1:
-            yield f"{name}, stopping as {PEER}", search(ours, early_stopping=True), True
+        search = partial(export_search, directory, tokenizer, args.device, beam_size=beams, length_penalty=ALPHA)
+        yield System(f"{PEER}, {directory.name}", search(use_vmap=False))
+        if (directory / "vmap.txt").exists():
+            yield System(f"{PEER}, {directory.name}, shortlist", search(use_vmap=True))
+
+
+def ours(model: PreTrainedModel, args: Arguments, beams: int) -> Iterator[System]:
+    """Our search in each type, and in the peers' type also with their rule of stopping."""
+    peers_dtype = torch.float32 if args.device == "cpu" else torch.bfloat16
+    for dtype in (torch.float32 if args.device == "cpu" else torch.float16, torch.bfloat16):
+        search = partial(
+            generate_search, copy.deepcopy(model).to(args.device, dtype), num_beams=beams, length_penalty=ALPHA
+        )
+        name = f"ours, {str(dtype).removeprefix('torch.')}, sorted"
+        yield System(name, search())
+        if dtype == peers_dtype and beams > 1:
+            yield System(f"{name}, stopping as {PEER}", search(early_stopping=True))
 
 
 def generate_search(model: PreTrainedModel, **settings: Any) -> Search:
@@ -166,7 +185,7 @@ def in_batches(search: Search, sources: Tokens, size: int, is_sorted: bool) -> T
 
 
 def measure_in_turn(
-    searches: list[Search], sources: Tokens, rounds: int, description: str
+    searches: Sequence[Search], sources: Tokens, rounds: int, description: str
 ) -> tuple[list[float], list[Tokens]]:
     """Least seconds of each search for all sentences, and its translations.
 
@@ -187,24 +206,23 @@ def compare(
     saved: SavedModel, args: Arguments, beams: int, sentences: list[str], references: list[str] | None
 ) -> SpeedTable:
     """One table: every system on the same sentences, in batches of every size."""
-    compared = [
-        (name, size, partial(in_batches, search, size=size, is_sorted=is_sorted))
-        for name, search, is_sorted in systems(saved, args, beams)
-        for size in args.batch_sizes
-    ]
-    sources = saved.tokenizer(sentences).input_ids
-    seconds, outputs = measure_in_turn([search for _, _, search in compared], sources, args.rounds, args.model)
-    ours = outputs[next(place for place, (name, *_) in enumerate(compared) if name.startswith("ours"))]
+    model, tokenizer = saved.load(), saved.tokenizer
+    systems = [*peers(model, args, beams), *exported(tokenizer, args, beams), *ours(model, args, beams)]
+    compared = [(system, size) for system in systems for size in args.batch_sizes]
+    searches = [partial(in_batches, system.search, size=size, is_sorted=system.is_sorted) for system, size in compared]
+    sources, language = tokenizer(sentences).input_ids, saved.config.target_language
+    seconds, outputs = measure_in_turn(searches, sources, args.rounds, args.model)
+    expected = next(tokens for (system, _), tokens in zip(compared, outputs, strict=True) if system.name[:4] == "ours")
     rows = []
-    for (name, size, _), time_spent, tokens in zip(compared, seconds, outputs, strict=True):
-        texts = saved.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+    for (system, size), time_spent, tokens in zip(compared, seconds, outputs, strict=True):
+        texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
         rows.append(
             Speed(
-                system=name,
+                system=system.name,
                 batch=size,
                 sentences_per_second=len(sources) / time_spent,
-                same_as_ours=sum(map(list.__eq__, tokens, ours)) / len(ours),
-                bleu=None if references is None else sacrebleu_score(texts, references).score,
+                same_as_ours=sum(map(list.__eq__, tokens, expected)) / len(expected),
+                bleu=None if references is None else sacrebleu_score(texts, references, language).score,
             )
         )
     return SpeedTable(args.model, len(sources), rows, beams)
@@ -212,22 +230,19 @@ def compare(
 
 def table(result: SpeedTable) -> str:
     """A table with its title and data."""
-    sizes: dict[str, list[int]] = {}
-    fastest: dict[str, Speed] = {}
-    for row in sorted(result.rows, key=lambda row: row.sentences_per_second):
-        sizes.setdefault(row.system, []).append(row.batch)
-        fastest[row.system] = row
-    names = list(dict.fromkeys(row.system for row in result.rows))
-    base = next((name for name in names if name.startswith(PEER)), names[0])
+    systems: dict[str, list[Speed]] = {}
+    for row in result.rows:
+        systems.setdefault(row.system, []).append(row)
+    fastest = {name: max(rows, key=lambda row: row.sentences_per_second) for name, rows in systems.items()}
+    base = next((name for name in systems if name.startswith(PEER)), result.rows[0].system)
     search = "greedy search" if result.beams == 1 else f"beam {result.beams}, alpha {ALPHA}"
     facts = (
         f"{result.sentences} sentences, {search}. Each system in the fastest of the batch sizes that were tried, over "
         f"all sentences. The ratio is to {base}."
     )
     lines = [["system", "batch", "tried", "sentences/s", "ratio", "same as ours", "BLEU"]]
-    for name in names:
-        row = fastest[name]
-        cells = [name, str(row.batch), ", ".join(map(str, sorted(sizes[name])))]
+    for name, row in fastest.items():
+        cells = [name, str(row.batch), ", ".join(str(tried.batch) for tried in systems[name])]
         ratio = row.sentences_per_second / fastest[base].sentences_per_second
         cells += [f"{row.sentences_per_second:.1f}", f"{ratio:.2f}"]
         cells += [f"{row.same_as_ours:.1%}", "-" if row.bleu is None else f"{row.bleu:.2f}"]

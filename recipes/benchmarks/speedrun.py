@@ -9,6 +9,7 @@ with `recipes/train_wmt.py --config recipes/configs/multi30k_speedrun.yaml`, for
         --validation val.en.gz val.de.gz --test test_2016_flickr.en.gz test_2016_flickr.de.gz
 
 The track "paper" changes only sizes, batches and constants of the schedule; the track "open" may change everything.
+Records of an earlier format are in `model_cards/benchmarks/speedrun_history.md`.
 """
 
 import math
@@ -18,7 +19,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Literal
 
-from frame import BenchmarkArguments, run_benchmark
+from benchmark import DeviceArguments, run_benchmark
 from matplotlib.figure import Figure
 
 from vaswani_transformer.data.text_files import read_lines
@@ -36,7 +37,7 @@ TARGET, ALPHA, SEEDS = 39.27, 1.0, 3
 
 
 @dataclass
-class Arguments(BenchmarkArguments):
+class Arguments(DeviceArguments):
     """Options of the benchmark."""
 
     runs: list[str] = option(MISSING, "Output directories of train_wmt.py, with one configuration and several seeds.")
@@ -46,6 +47,7 @@ class Arguments(BenchmarkArguments):
     test: list[str] = option(MISSING, "Sources and references of the test set.")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.runs) < SEEDS:
             raise ValueError(f"runs: a line needs trainings with {SEEDS} seeds, got {len(self.runs)}")
         for name in ("validation", "test"):
@@ -62,6 +64,7 @@ class Entry:
         track: "paper" or "open".
         run: Command, commit and machine of the first training.
         processes: Number of processes of a training.
+        seeds: Seeds of the trainings.
         minutes: Duration of training.
         validation: sacreBLEU of the validation set.
         test: sacreBLEU of the test set.
@@ -71,6 +74,7 @@ class Entry:
     track: str
     run: Provenance
     processes: int
+    seeds: list[int]
     minutes: list[float]
     validation: list[float]
     test: list[float]
@@ -78,7 +82,8 @@ class Entry:
     @property
     def machine(self) -> str:
         """Processes, processor and threads."""
-        return f"{self.processes} x {self.run.hardware}"
+        count = f"{self.processes} x "
+        return count + self.run.hardware.removeprefix(count)  # where it is GPUs, one a process
 
     @property
     def is_good(self) -> bool:
@@ -93,12 +98,15 @@ class SpeedrunRecord(Record):
     entries: list[Entry] = field(default_factory=list)
 
 
-def score(directory: str, files: list[str]) -> float:
-    """sacreBLEU of a model's translations of the first file, with the second as references."""
+def scores(directory: str, device: str, *test_sets: list[str]) -> list[float]:
+    """sacreBLEU of a model on each test set, a file of sources and one of references."""
     saved = open_model(directory)
-    sources, references = ([*read_lines(Path(name))] for name in files)
-    translations = translate_corpus(saved.load(), saved.tokenizer, sources, length_penalty=ALPHA)
-    return sacrebleu_score(translations, references, "de").score
+    model, bleu = saved.load().to(device), []
+    for files in test_sets:
+        sources, references = ([*read_lines(Path(name))] for name in files)
+        translations = translate_corpus(model, saved.tokenizer, sources, length_penalty=ALPHA)
+        bleu.append(sacrebleu_score(translations, references, "de").score)
+    return bleu
 
 
 def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
@@ -106,14 +114,19 @@ def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
     path = Path(args.output, "speedrun.json")
     earlier = SpeedrunRecord.load(path).entries if path.exists() else []
     records = [RunRecord.load(Path(directory, "all_results.json")) for directory in args.runs]
+    seeds = [record.settings.seed for record in records]
+    if len({*seeds}) < len(seeds):
+        raise ValueError(f"runs: a line needs trainings with different seeds, these have {', '.join(map(str, seeds))}")
+    scored = [scores(directory, args.device, args.validation, args.test) for directory in args.runs]
     entry = Entry(
         change=args.change,
         track=args.track,
         run=records[0].run,
         processes=records[0].training.processes,
+        seeds=seeds,
         minutes=[record.training.seconds / 60 for record in records],
-        validation=[score(directory, args.validation) for directory in args.runs],
-        test=[score(directory, args.test) for directory in args.runs],
+        validation=[validation for validation, _ in scored],
+        test=[test for _, test in scored],
     )
     yield SpeedrunRecord([*earlier, entry])
 

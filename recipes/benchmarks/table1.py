@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import Any, Literal
 
 import torch
-from frame import DeviceArguments, headline, run_benchmark
+from benchmark import DeviceArguments, headline, run_benchmark
 from matplotlib.figure import Figure
 from memory import resident_bytes
 from rich.progress import track
@@ -111,6 +111,16 @@ class Arguments(DeviceArguments):
             raise ValueError(f"max_length, max_width: must be at least 32 and {8 * HEADS}")
 
 
+def random_states(args: Arguments, n: int, d: int) -> torch.Tensor:
+    """`[1, n, d]`"""
+    return torch.randn(1, n, d, device=args.device, dtype=getattr(torch, args.dtype))
+
+
+def split_heads(states: torch.Tensor) -> torch.Tensor:
+    """`[1, n, d]` as `[1, heads, n, d_k]`."""
+    return states.unflatten(-1, (HEADS, -1)).transpose(1, 2).contiguous()
+
+
 def attend(heads: Heads, mask: torch.Tensor | None = None, neighborhood: int | None = None) -> torch.Tensor:
     """Equation 1, or restricted attention: `[1, n, heads, d_k]`."""
     module: Any = SimpleNamespace(is_causal=False, training=False)
@@ -122,12 +132,10 @@ def attend(heads: Heads, mask: torch.Tensor | None = None, neighborhood: int | N
 
 def layers(args: Arguments, n: int, d: int) -> dict[str, Layer]:
     """A call of each kind of layer on a sentence of n positions of width d."""
-    place, dtype = args.device, getattr(torch, args.dtype)
-    states = torch.randn(1, n, d, device=place, dtype=dtype)  # [1, n, d]
-    split = states.unflatten(-1, (HEADS, d // HEADS)).transpose(1, 2).contiguous()  # [1, heads, n, d_k]
-    heads = (split, split, split)
-    lstm = nn.LSTM(d, d, batch_first=True, device=place, dtype=dtype)
-    convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2, device=place, dtype=dtype)
+    states = random_states(args, n, d)  # [1, n, d]
+    heads = (split_heads(states),) * 3
+    lstm = nn.LSTM(d, d, batch_first=True).to(states)
+    convolution = nn.Conv1d(d, d, KERNEL, padding=KERNEL // 2).to(states)
     channels = states.transpose(1, 2).contiguous()  # [1, d, n]
     return {
         "self-attention": lambda: attend(heads),
@@ -186,7 +194,7 @@ def measure(args: Arguments) -> Iterator[Table1Record]:
                 times[name][axis].append(seconds(layer, args))
     yield Table1Record(
         run=describe_run(),
-        settings={**vars(args), "heads": HEADS, "kernel": KERNEL},
+        settings={**args.settings(), "heads": HEADS, "kernel": KERNEL},
         n=Axis(sizes=lengths, d=d),
         d=Axis(sizes=widths, n=n),
         seconds=times,
@@ -203,19 +211,18 @@ def measure(args: Arguments) -> Iterator[Table1Record]:
 
 def compare(args: Arguments, n: int, d: int) -> Restricted:
     """The restricted layer beside full attention under the neighbourhood's mask, plain and fused."""
-    place, dtype = args.device, getattr(torch, args.dtype)
-    query, key, value = (torch.randn(1, HEADS, n, d // HEADS, device=place, dtype=dtype) for _ in range(3))
+    query, key, value = (split_heads(random_states(args, n, d)) for _ in range(3))
     heads = (query, key, value)
-    positions = torch.arange(n, device=place)
+    positions = torch.arange(n, device=args.device)
     is_far = (positions[:, None] - positions).abs() > args.neighborhood // 2  # [n, n]
-    mask = torch.zeros(n, n, device=place, dtype=dtype).masked_fill_(is_far, -math.inf)
+    mask = query.new_zeros(n, n).masked_fill_(is_far, -math.inf)
     calls: dict[str, Layer] = {
         "full": lambda: attend(heads, mask),
         "fused": lambda: F.scaled_dot_product_attention(*heads, mask).transpose(1, 2),
         "restricted": lambda: attend(heads, neighborhood=args.neighborhood),
     }
     spent = {name: seconds(call, args) for name, call in calls.items()}
-    memory = {name: peak_memory(call, place) for name, call in calls.items()}
+    memory = {name: peak_memory(call, args.device) for name, call in calls.items()}
     restricted = calls["restricted"]()  # [1, n, heads, d_k]
     difference = max(float((calls[name]() - restricted).abs().max()) for name in ("full", "fused"))
     return Restricted(n, d, args.neighborhood, difference, seconds=spent, peak_bytes=memory)

@@ -14,8 +14,8 @@ labels:
 - with `--release DIRECTORY`, the package in another checkout.
 
 Each system is a process of its own, which keeps freed memory as ours does. They train in turn, `--seconds` each, in
-`--rounds` rounds; a speed is the median over the rounds. The rate of large products, of matrices of 2048 x 2048 in the
-same type, is measured in the same rounds. A system's share of it is the rate of its own products, padding included.
+`--rounds` rounds; a speed is the median over the rounds. The rate of large products in the same type is measured in
+the same rounds. A system's share of it is the rate of its own products, padding included.
 Writes `train.md` and `train.json`.
 """
 
@@ -24,7 +24,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import MISSING, asdict, dataclass
@@ -32,7 +31,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from frame import DeviceArguments, headline, run_benchmark
+from benchmark import DeviceArguments, headline, run_benchmark
 from rich.progress import track
 from train_worker import SYSTEMS, Turn, Work
 
@@ -42,20 +41,20 @@ from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, option
+from vaswani_transformer.runs.costs import sustained_rate
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 from vaswani_transformer.training.flops import training_flops
 
 
-# Layers of encoder and decoder each, d_model, d_ff, heads, and entries of the vocabulary. The smallest is that of Wu et
-# al. (2021) for multi30k, the largest the paper's.
+# Layers of encoder and decoder each, d_model, d_ff, heads, and entries of the vocabulary; "tiny" is the model of Wu et
+# al. (2021) for multi30k, "base" the paper's.
 SIZES = {
     "tiny": (4, 128, 256, 4, 8_000),
     "small": (3, 256, 1024, 4, 8_000),
     "base": (6, 512, 2048, 8, 37_000),
 }
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-WIDTH = 2048  # of the large products
 LONGEST = 256  # tokens; longer pairs are not trained on
 
 # Settings of glibc with which freed memory is used again, as by `keep_freed_memory`.
@@ -158,20 +157,6 @@ class Worker:
         return self.result()
 
 
-def product_rate(precision: torch.dtype, device: str, seconds: float) -> float:
-    """Operations per second of square matrix products, larger on a GPU, where each is followed by a synchronize."""
-    width = WIDTH if device == "cpu" else 4 * WIDTH
-    left, right = (torch.randn(width, width, device=device).to(precision) for _ in range(2))
-    left @ right  # the first call includes one-time work
-    count, began = 0, time.perf_counter()
-    while time.perf_counter() - began < seconds or not count:
-        left @ right
-        if device != "cpu":
-            torch.accelerator.synchronize()
-        count += 1
-    return count * 2 * width**3 / (time.perf_counter() - began)
-
-
 def prepare(args: Arguments, folder: str) -> None:
     """Learn a vocabulary, and write the encoded corpus and the tokenizer into a folder."""
     corpus = load_parallel_corpus([args.source, args.target], "source", "target")
@@ -218,7 +203,7 @@ def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTab
             worker.result()  # a step to warm up
         measured: dict[str, list[Turn]] = {name: [] for name in workers}
         for _ in track(range(args.rounds), f"{size}, {precision}"):
-            rates.append(product_rate(TYPES[precision], args.device, min(1.0, args.seconds)))
+            rates.append(sustained_rate(args.device, TYPES[precision]))
             for name, worker in workers.items():
                 measured[name].append(worker.train(args.seconds))
     config = VaswaniConfig.from_variant("base", **sizes)
@@ -235,7 +220,7 @@ def measure(args: Arguments) -> Iterator[TrainRecord]:
         for size in args.sizes:
             for precision in args.precisions:
                 results.append(compare(args, size, precision, folder))
-                yield TrainRecord(run, dict(vars(args)), results)
+                yield TrainRecord(run, args.settings(), results)
 
 
 def table(result: SpeedTable) -> str:

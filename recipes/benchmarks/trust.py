@@ -22,7 +22,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 
 import numpy as np
-from frame import BenchmarkArguments, run_benchmark
+from benchmark import BenchmarkArguments, run_benchmark
 
 from vaswani_transformer.convert.ibm_model_1 import Links, fit_model_1
 from vaswani_transformer.data.corpora import load_parallel_corpus
@@ -85,12 +85,6 @@ def words(line: str) -> list[str]:
     return [word.strip(PUNCTUATION).lower() or word for word in line.split()]
 
 
-def numbered(lines: Sequence[str]) -> list[list[int]]:
-    """Each line as numbers of its words, from 0."""
-    ids: dict[str, int] = {}
-    return [[ids.setdefault(word, len(ids)) for word in words(line)] for line in lines]
-
-
 def diagonal_prior(m: int, n: int) -> np.ndarray:
     """How probable it is that target word j stands for no source word, or for the i-th: `[n, m + 1]`.
 
@@ -105,20 +99,26 @@ def diagonal_prior(m: int, n: int) -> np.ndarray:
 
 def statistical_links(sources: Sequence[str], targets: Sequence[str]) -> list[Pairs]:
     """The source word, if any, of each target word, by IBM model 1 with the prior above, fitted to all pairs."""
-    source_ids = [[0, *(1 + number for number in numbers)] for numbers in numbered(sources)]  # 0 stands for nothing
-    target_ids = [np.array(numbers, dtype=int) for numbers in numbered(targets)]
-    size = sum(map(len, target_ids))  # more than there are different words
-    codes = [
-        np.array(source) * size + target[:, None] for source, target in zip(source_ids, target_ids, strict=True)
-    ]  # [n, m + 1] each
-    priors = [diagonal_prior(code.shape[1] - 1, len(code)) for code in codes]
-    places = np.repeat(np.arange(size), [code.shape[1] for code in codes for _ in code])
-    pairs, numbers = np.unique(np.concatenate([code.ravel() for code in codes]), return_inverse=True)
-    links = Links(numbers.ravel(), places, np.concatenate([prior.ravel() for prior in priors]))
-    weights = links.weights(fit_model_1([links], pairs // size))
-    ends = np.cumsum([code.size for code in codes])
-    best = [part.reshape(code.shape).argmax(1) for part, code in zip(np.split(weights, ends[:-1]), codes, strict=True)]
-    return [{(int(source) - 1, target) for target, source in enumerate(each) if source} for each in best]
+    numbers: dict[tuple[str, str], int] = {}  # of pairs of a source word, or "" for nothing, and a target word
+
+    def number_pairs(source: str, target: str) -> np.ndarray:
+        """Numbers of all pairs of words of two sentences, `[n, m + 1]`, nothing first."""
+        heads, rows = ["", *words(source)], words(target)
+        grid = [numbers.setdefault((head, word), len(numbers)) for word in rows for head in heads]
+        return np.array(grid, dtype=int).reshape(len(rows), len(heads))
+
+    grids = [number_pairs(*sentences) for sentences in zip(sources, targets, strict=True)]
+    priors = [diagonal_prior(grid.shape[1] - 1, len(grid)) for grid in grids]
+    widths = np.repeat([grid.shape[1] for grid in grids], [len(grid) for grid in grids])  # of each target word's row
+    links = Links(
+        pairs=np.concatenate([grid.ravel() for grid in grids]),
+        places=np.repeat(np.arange(len(widths)), widths),
+        priors=np.concatenate([prior.ravel() for prior in priors]),
+    )
+    _, source_words = np.unique([source for source, _ in numbers], return_inverse=True)  # [pairs of words]
+    probabilities = fit_model_1([links], source_words)
+    best = [(prior * probabilities[grid]).argmax(1) for prior, grid in zip(priors, grids, strict=True)]
+    return [{(int(source) - 1, target) for target, source in enumerate(row) if source} for row in best]
 
 
 def error_rate(links: Sequence[Pairs], sure: Sequence[Pairs], possible: Sequence[Pairs]) -> float:

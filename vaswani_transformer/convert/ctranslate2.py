@@ -164,7 +164,7 @@ class CTranslate2Translator:
         self.rule = {"early_stopping": True, "length_penalty_type": "transformers"}
         self.tokenizer = VaswaniTokenizer.from_pretrained(directory, trust_remote_code=False)
         positions = self.tokenizer.model_max_length  # rows of the exported position table
-        self.search = SearchOptions.resolve(GenerationConfig.from_pretrained(directory), positions=positions)
+        self.search = SearchOptions.from_generation_config(GenerationConfig.from_pretrained(directory), positions)
         self.engine = ctranslate2.Translator(str(directory), **options)
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:

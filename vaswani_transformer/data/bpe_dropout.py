@@ -37,12 +37,10 @@ class BpeDropout:
         samples_targets: Whether targets are text: each entry of the vocabulary is made of bytes.
 
     Raises:
-        ValueError: The probability is not between 0 and 1, or the tokenizer is of another kind.
+        ValueError: The tokenizer is of another kind.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase | None, probability: float) -> None:
-        if not 0 <= probability <= 1:
-            raise ValueError(f"bpe_dropout: must be at least 0 and at most 1, is {probability}")
         if not (
             isinstance(tokenizer, VaswaniTokenizer)
             and isinstance(tokenizer.backend_tokenizer.model, models.BPE)

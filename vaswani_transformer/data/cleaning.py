@@ -7,7 +7,7 @@ from datasets import Dataset, Features, List, Value, interleave_datasets
 from transformers import PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import language_tag, with_tag
-from ..model.tokenization_vaswani import for_targets
+from ..model.target_tokenizer import for_targets
 from ..options.arguments import COUNT, Interval, option
 
 

@@ -34,13 +34,7 @@ class Source(ABC):
 
     @abstractmethod
     def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
-        """The pairs of each file; nothing is read yet.
-
-        Args:
-            languages: Codes of the source and target language.
-            split: Which part, if it has several.
-            columns: Columns of tables; by default those with the codes of the languages.
-        """
+        """The pairs of each file; nothing is read yet. The arguments are those of `load_parallel_corpus`."""
 
     def identify(self, split: str, config: str | None = None) -> list[Json]:
         """Describe it for a manifest: the files, or else the name."""
@@ -128,7 +122,10 @@ def find_source(names: Names) -> Source:
     """
     words = [str(each) for each in ([names] if isinstance(names, str | Path) else names)]
     name = " and ".join(words)
-    files = [path for word in words for path in _matches(word)]
+    files: list[Path] = []
+    for word in words:
+        matches = [] if Path(word).exists() else sorted(glob.glob(word, recursive=True))
+        files += map(Path, matches or [word])
     are_tables = [table_kind(file) is not None for file in files]
     if files and all(are_tables):
         return Tables(name, tuple(files))
@@ -140,9 +137,3 @@ def find_source(names: Names) -> Source:
         f"{name or 'nothing'}: a corpus is two aligned text files, the source first, or tables: .jsonl, "
         f".parquet, .csv, .tsv, .tmx, or a directory of save_to_disk"
     )
-
-
-def _matches(name: str) -> list[Path]:
-    """The file of this name, or the files that match it as a pattern; the name itself if there is neither."""
-    matches = [] if Path(name).exists() else sorted(glob.glob(name, recursive=True))
-    return [Path(match) for match in matches or [name]]

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..model.languages_vaswani import with_tag
 from ..model.pipeline_vaswani import similar_length_batches
 from ..model.scores_vaswani import AlignmentHeads, align_words, read_decoder, token_words
-from ..model.tokenization_vaswani import for_targets
+from ..model.target_tokenizer import for_targets
 from .translation import search_on_all_processes
 
 

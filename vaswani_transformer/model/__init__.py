@@ -1,4 +1,4 @@
-"""The model: sections 3, 4, 5.1 and 6.1 of the paper.
+"""The model: sections 3, 4, 5.1 and 6.1 of the paper, and the parser of 6.3.
 
 transformers copies files of this folder to the Hub with the weights, so that the model loads without this package. It
 follows imports of the form `from .name import ...` from the file of the model's class. A translation model has eight of
@@ -6,6 +6,6 @@ these files, `*_vaswani.py`; a parser has `parsing_vaswani.py` and `parse_sequen
 other, libraries that come with transformers, and, if they are installed, sentencex and nltk.
 
 Not copied are `tokenization_vaswani.py`, because a saved tokenizer loads as transformers' plain fast tokenizer,
-`ensemble.py`, `phrases.py`, `registration.py` and `saved_model.py`. The last is the only one that imports from another
-directory of the package.
+`ensemble.py`, `phrases.py`, `registration.py`, `saved_model.py` and `target_tokenizer.py`. `saved_model.py` is the only
+one that imports from another directory of the package.
 """

@@ -39,8 +39,6 @@ _POSITIVE = (*_SIZES, *_LAYERS, "max_position_embeddings", "attention_neighborho
 _PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
-LABEL_MARK = " "  # begins the entries of a vocabulary that only targets are encoded into; no piece of text begins so
-
 # Whether this file runs as remote code. Without the package, this file, loaded first, must register the pipeline task.
 _IS_REMOTE_CODE = __name__.startswith("transformers_modules.")
 if _IS_REMOTE_CODE:
@@ -73,6 +71,10 @@ class VaswaniConfig(PreTrainedConfig):
         attention_neighborhood: r of section 4: self-attention sees only `r // 2` positions to each side. `None` means
             all positions, as in the paper's experiments.
         tie_word_embeddings: Whether the embeddings of source and target and the softmax share one matrix (3.4).
+
+    What is known of a trained model:
+
+    Args:
         source_language: Code of the source language, such as "en"; `None` if unknown. `pipeline("translation")` rejects
             any other.
         target_language: Code of the target language.
@@ -88,8 +90,7 @@ class VaswaniConfig(PreTrainedConfig):
             chooses them; `None` means all heads of the last layer.
         alignment_shift: Whether these attentions align the token that is the step's input, not the one it predicts.
 
-    The remaining fields are for models converted from other toolkits, see `vaswani_transformer.convert`; their defaults
-    are the paper's.
+    For models converted from other toolkits, see `vaswani_transformer.convert`; the defaults are the paper's:
 
     Args:
         activation: Activation of the inner feed-forward layer (3.3), by its name in transformers.

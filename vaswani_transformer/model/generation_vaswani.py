@@ -42,7 +42,7 @@ _KNOWN_INPUTS = {
 }
 
 # Options that a search cannot be without: as keywords, None leaves them to the configurations.
-_NEEDED = {"num_beams", "num_return_sequences", "max_new_tokens", "max_length", "length_penalty"}
+_NEEDED = {"num_beams", "num_return_sequences", "length_penalty"}
 
 
 def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
@@ -81,13 +81,47 @@ class LengthLimit:
     value: int = 20
     positions: int | None = None
 
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any], positions: int | None = None) -> "LengthLimit | None":
+        """The limit that options set; None if they set none."""
+        fields = [field for field in LENGTH_FIELDS if options.get(field) is not None]
+        if OVER_SOURCE in fields and options.get("max_length") == 20:
+            fields.remove("max_length")
+        return cls(fields[0], options[fields[0]], positions) if fields else None
+
     def new_tokens(self, source_length: int, prefix_length: int = 1) -> int:
-        """The limit for a source with EOS, and a decoder prefix with the start token."""
+        """The limit, at least 1, for a source with EOS, and a decoder prefix with the start token."""
         added = {"max_length": -prefix_length, OVER_SOURCE: source_length}.get(self.field, 0)
         limit = self.value + added
         if self.positions is not None:
             limit = min(limit, self.positions + 1 - prefix_length)  # the last token is not an input of the decoder
         return max(limit, 1)
+
+
+def merge_options(
+    model: PreTrainedModel, generation_config: GenerationConfig | None, keywords: Mapping[str, Any]
+) -> tuple[GenerationConfig, dict[str, Any]]:
+    """The options of a call of `generate` in one configuration, and the keywords that are no options.
+
+    Keywords override `generation_config`, which overrides the model's. A value that is None in a configuration is taken
+    from the next, as transformers does. A keyword that is None removes what they have, unless a search needs it. The
+    first of the three that limits the length decides all of it: the result has one of `LENGTH_FIELDS`.
+    """
+    config = GenerationConfig() if generation_config is None else copy.deepcopy(generation_config)
+    scopes = (keywords, vars(config), vars(model.generation_config))
+    limit = next(filter(None, map(LengthLimit.from_options, scopes)), LengthLimit())
+    config.update(**model.generation_config.to_dict(), defaults_only=True, allow_custom_entries=True)
+    if not hasattr(config, "length_penalty_type"):
+        config.length_penalty_type = "transformers"  # else the keyword would be no option
+    keywords = {name: value for name, value in keywords.items() if name not in LENGTH_FIELDS}
+    removed = {name for name in keywords if keywords[name] is None and hasattr(config, name)}
+    others = config.update(
+        **{name: value for name, value in keywords.items() if value is not None or name in removed - _NEEDED}
+    )
+    for name in LENGTH_FIELDS:
+        setattr(config, name, limit.value if name == limit.field else None)
+    # What is None in a configuration, transformers would take from the model's once more.
+    return config, {**others, **dict.fromkeys(removed - _NEEDED)}
 
 
 @dataclass(frozen=True)
@@ -103,45 +137,35 @@ class SearchOptions:
     limit: LengthLimit = LengthLimit()
 
     @classmethod
-    def resolve(
-        cls, *scopes: Mapping[str, Any] | GenerationConfig | None, positions: int | None = None
-    ) -> "SearchOptions":
-        """The options that `scopes` determine; each overrides those after it, but for what it lacks or has as None.
+    def from_generation_config(cls, config: GenerationConfig, positions: int | None = None) -> "SearchOptions":
+        """The options of one configuration.
 
         Args:
-            scopes: Keywords of `generate`, and configurations.
+            config: The configuration.
             positions: See `LengthLimit`.
 
         Raises:
             ValueError: A number of beams, sequences or tokens is no integer, or is too small; or
                 `length_penalty_type` is unknown.
         """
-        rows = [scope if isinstance(scope, Mapping) else vars(scope) for scope in scopes if scope is not None]
-        limits = (
-            LengthLimit(field, row[field], positions)
-            for row in rows
-            for field in LENGTH_FIELDS
-            if row.get(field) is not None
-            and not (field == "max_length" and row[field] == 20 and row.get(OVER_SOURCE) is not None)
-        )
-        limit = next(limits, LengthLimit(positions=positions))
-        names = [field.name for field in fields(cls) if field.name != "limit"]
-        values = {name: next((row[name] for row in rows if row.get(name) is not None), None) for name in names}
-        resolved = cls(**{name: value for name, value in values.items() if value is not None}, limit=limit)
-        counts = {name: getattr(resolved, name) for name in ("num_beams", "num_return_sequences")}
+        limit = LengthLimit.from_options(vars(config), positions) or LengthLimit(positions=positions)
+        values = {field.name: getattr(config, field.name, None) for field in fields(cls)}
+        options = cls(**{name: value for name, value in values.items() if value is not None} | {"limit": limit})
+        counts = {name: getattr(options, name) for name in ("num_beams", "num_return_sequences")}
         for name, value in {**counts, limit.field: limit.value}.items():
             least = 0 if name == OVER_SOURCE else 1
             if not isinstance(value, Integral) or int(value) < least:
                 raise ValueError(f"{name}: must be an integer of at least {least}, is {value!r}")
-        if (kind := resolved.length_penalty_type) not in ("gnmt", "transformers"):
+        if (kind := options.length_penalty_type) not in ("gnmt", "transformers"):
             raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {kind!r}')
-        return resolved
+        return options
 
     @classmethod
     def for_call(cls, model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> "SearchOptions":
         """The options with which `model.generate(**generate_kwargs)` searches."""
-        scopes = (generate_kwargs, generate_kwargs.get("generation_config"), model.generation_config)
-        return cls.resolve(*scopes, positions=getattr(model.config, "max_positions", None))
+        keywords = {**generate_kwargs}
+        config, _ = merge_options(model, keywords.pop("generation_config", None), keywords)
+        return cls.from_generation_config(config, getattr(model.config, "max_positions", None))
 
 
 class FiniteLogits(LogitsProcessor):
@@ -172,14 +196,15 @@ class VaswaniGenerationMixin(GenerationMixin):
         streams, returns more than ids, continues a cache, or has stopping criteria of the caller.
 
         Raises:
-            ValueError: There is no source, or ids are not `[batch, source]`; an option cannot be, see
-                `SearchOptions.resolve`; logits are NaN; or the model has several directions, and a
-                source begins with no language tag.
+            ValueError: There is no source, or ids are not `[batch, source]`; an option is invalid; logits are NaN; or
+                the model has several directions, and a source begins with no language tag.
         """
         self._prepare_source(inputs, kwargs)
-        scopes = (kwargs, generation_config, self.generation_config)
-        limit = SearchOptions.resolve(*scopes, positions=self.config.max_positions).limit
-        config, kwargs = self._resolve(generation_config, named_cache(kwargs, CACHE))
+        kwargs.pop("labels", None)  # a trainer passes them along
+        config, kwargs = merge_options(self, generation_config, named_cache(kwargs, CACHE))
+        limit = SearchOptions.from_generation_config(config, self.config.max_positions).limit
+        if (config.num_beams or 1) == 1:  # transformers would warn of the model's, which are for beams
+            config.early_stopping, config.length_penalty = False, 1.0
         processors, criteria = [*(logits_processor or [])], [*(stopping_criteria or [])]
         loop = kwargs.pop("custom_generate", None)
         if loop is None and self._is_search(config, kwargs, criteria):
@@ -197,7 +222,7 @@ class VaswaniGenerationMixin(GenerationMixin):
             criteria.append(LengthPerSentence(limits, prefix_length))
             if config.forced_eos_token_id is not None:
                 processors.append(EndPerSentence(limits, prefix_length, config.forced_eos_token_id))
-            config.max_new_tokens, config.max_length = int(limits.max()), None
+        config.max_new_tokens, config.max_length = int(limits.max()), None
         if loop is None:
             processors.append(FiniteLogits())  # the last, because another one may replace NaN and infinity
         processors, criteria = LogitsProcessorList(processors), StoppingCriteriaList(criteria)
@@ -216,29 +241,6 @@ class VaswaniGenerationMixin(GenerationMixin):
         if kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
         require_tagged(self.config, ids)
-
-    def _resolve(
-        self, generation_config: GenerationConfig | None, kwargs: dict[str, Any]
-    ) -> tuple[GenerationConfig, dict[str, Any]]:
-        """The search that keywords, the configuration passed and the model's determine, and the other keywords.
-
-        A value that is None in a configuration is taken from the next, as transformers does. A keyword that is None
-        removes what they have, unless a search cannot be without it.
-        """
-        for name in (OVER_SOURCE, "labels"):  # a trainer passes its labels along
-            kwargs.pop(name, None)
-        config = GenerationConfig() if generation_config is None else copy.deepcopy(generation_config)
-        config.update(**self.generation_config.to_dict(), defaults_only=True, allow_custom_entries=True)
-        if not hasattr(config, "length_penalty_type"):
-            config.length_penalty_type = "transformers"  # else the keyword would be refused
-        removed = {name for name in kwargs if kwargs[name] is None and hasattr(config, name)} - _NEEDED
-        others = config.update(
-            **{name: value for name, value in kwargs.items() if value is not None or name in removed}
-        )
-        if (config.num_beams or 1) == 1:  # transformers would warn of the model's, which are for beams
-            config.early_stopping, config.length_penalty = False, 1.0
-        # What is None in a configuration, transformers would take from the model's once more.
-        return config, {**others, **dict.fromkeys(removed)}
 
     def _is_search(self, config: GenerationConfig, kwargs: Mapping[str, Any], criteria: list[StoppingCriteria]) -> bool:
         """Whether `search` decodes, rather than a loop of transformers."""

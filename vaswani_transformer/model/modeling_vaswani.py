@@ -1,8 +1,8 @@
 """Sections 3 and 4 of the paper, in its order.
 
 3.1 residual and layers, 3.2 attention, 3.3 feed-forward, 3.4 embeddings, 3.5 positions; then what these make up: the
-stacks, the model of Figure 1, and the model with the softmax. At the end, self-attention restricted to neighbours (4),
-and dropout (5.4).
+stacks, the model of Figure 1, and the model with the softmax. Behind them, the masks, self-attention restricted to
+neighbours (4), and dropout (5.4). At the end, what the CPU and the search need.
 """
 
 import inspect
@@ -158,27 +158,6 @@ def eager_attention_forward(
     return output.transpose(1, 2).contiguous(), weights
 
 
-def attention_in_float32(
-    attention: Callable,
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Call `attention` with float32 in place of bfloat16 on a CPU, whose fused kernel has a slow gradient for bfloat16.
-
-    On sentences of 14 tokens it takes six times as long as in float32, half of a training step.
-    """
-    is_slow = query.device.type == "cpu" and query.dtype == torch.bfloat16
-    if not is_slow or (attention_mask is not None and attention_mask.is_floating_point()):
-        return attention(module, query, key, value, attention_mask, **kwargs)
-    with torch.autocast("cpu", enabled=False):
-        output, weights = attention(module, query.float(), key.float(), value.float(), attention_mask, **kwargs)
-    return output.to(query.dtype), weights
-
-
 class VaswaniAttention(nn.Module):
     """Multi-head attention (3.2.2): `Concat(head_1, ..., head_h) W^O`.
 
@@ -261,34 +240,6 @@ class VaswaniAttention(nn.Module):
             if self.is_cross:
                 both.is_updated[self.layer_idx] = True
         return key, value
-
-
-def bidirectional_mask(
-    config: PreTrainedConfig,
-    inputs_embeds: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    encoded: torch.Tensor | None = None,
-    **functions: Any,
-) -> Any:
-    """`create_bidirectional_mask` of transformers, but without waiting for an accelerator.
-
-    There the function reads from the device whether "sdpa" needs a mask at all.
-    """
-    is_host, is_sdpa = inputs_embeds.device.type == "cpu", config._attn_implementation == "sdpa"
-    if is_host or not is_sdpa or functions or attention_mask is None or attention_mask.dim() != 2:
-        return create_bidirectional_mask(config, inputs_embeds, attention_mask, encoded, **functions)
-    return attention_mask[:, None, None, :].to(inputs_embeds.device, torch.bool)  # [batch, 1, 1, source]
-
-
-def source_mask(
-    config: VaswaniConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, encoded: torch.Tensor
-) -> tuple[Any, str]:
-    """The mask of encoder-decoder attention, and the attention implementation that takes it."""
-    mask = bidirectional_mask(config, inputs_embeds, attention_mask, encoded)
-    if isinstance(mask, torch.Tensor) and mask.dim() == 2:
-        # transformers' mask for flash attention is 2-D, and would be applied to the queries (the target), too.
-        return mask[:, None, None, :].bool(), "sdpa"
-    return mask, config._attn_implementation
 
 
 class VaswaniFeedForward(nn.Module):
@@ -783,17 +734,32 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         return Seq2SeqLMOutput(loss=loss, logits=logits, **shared)
 
 
-def has_hooks(module: nn.Module) -> bool:
-    """Whether hooks, or a `forward` set on the instance, change what a module computes."""
-    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-    # transformers never removes its hooks that record attentions; they do nothing unless attentions are requested.
-    if any(getattr(hook, "__module__", None) != "transformers.utils.output_capturing" for hook in hooks):
-        return True
-    forward = vars(module).get("forward")
-    if getattr(forward, "__module__", None) == "accelerate.utils.operations":  # its wrapper for mixed precision
-        forward = inspect.unwrap(forward)
-    original = type(module).forward  # accelerate, on removing its wrapper, restores it without the decorators
-    return forward is not None and getattr(forward, "__func__", forward) not in (original, inspect.unwrap(original))
+def bidirectional_mask(
+    config: PreTrainedConfig,
+    inputs_embeds: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    encoded: torch.Tensor | None = None,
+    **functions: Any,
+) -> Any:
+    """`create_bidirectional_mask` of transformers, but without waiting for an accelerator.
+
+    There the function reads from the device whether "sdpa" needs a mask at all.
+    """
+    is_host, is_sdpa = inputs_embeds.device.type == "cpu", config._attn_implementation == "sdpa"
+    if is_host or not is_sdpa or functions or attention_mask is None or attention_mask.dim() != 2:
+        return create_bidirectional_mask(config, inputs_embeds, attention_mask, encoded, **functions)
+    return attention_mask[:, None, None, :].to(inputs_embeds.device, torch.bool)  # [batch, 1, 1, source]
+
+
+def source_mask(
+    config: VaswaniConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, encoded: torch.Tensor
+) -> tuple[Any, str]:
+    """The mask of encoder-decoder attention, and the attention implementation that takes it."""
+    mask = bidirectional_mask(config, inputs_embeds, attention_mask, encoded)
+    if isinstance(mask, torch.Tensor) and mask.dim() == 2:
+        # transformers' mask for flash attention is 2-D, and would be applied to the queries (the target), too.
+        return mask[:, None, None, :].bool(), "sdpa"
+    return mask, config._attn_implementation
 
 
 def self_attention_mask(
@@ -936,3 +902,37 @@ def drop_out(hidden_states: torch.Tensor, probability: float, training: bool) ->
     drawn = torch.empty(-(-elements // 4), dtype=torch.int64).random_(-(2**63), None)
     bits = drawn.view(torch.int16)[:elements].view(hidden_states.shape)
     return hidden_states * (bits < kept - values // 2).to(hidden_states.dtype).mul_(values / kept)
+
+
+def attention_in_float32(
+    attention: Callable,
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Call `attention` with float32 in place of bfloat16 on a CPU, whose fused kernel has a slow gradient for bfloat16.
+
+    On sentences of 14 tokens it takes six times as long as in float32, half of a training step.
+    """
+    is_slow = query.device.type == "cpu" and query.dtype == torch.bfloat16
+    if not is_slow or (attention_mask is not None and attention_mask.is_floating_point()):
+        return attention(module, query, key, value, attention_mask, **kwargs)
+    with torch.autocast("cpu", enabled=False):
+        output, weights = attention(module, query.float(), key.float(), value.float(), attention_mask, **kwargs)
+    return output.to(query.dtype), weights
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether hooks, or a `forward` set on the instance, change what a module computes."""
+    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    # transformers never removes its hooks that record attentions; they do nothing unless attentions are requested.
+    if any(getattr(hook, "__module__", None) != "transformers.utils.output_capturing" for hook in hooks):
+        return True
+    forward = vars(module).get("forward")
+    if getattr(forward, "__module__", None) == "accelerate.utils.operations":  # its wrapper for mixed precision
+        forward = inspect.unwrap(forward)
+    original = type(module).forward  # accelerate, on removing its wrapper, restores it without the decorators
+    return forward is not None and getattr(forward, "__func__", forward) not in (original, inspect.unwrap(original))

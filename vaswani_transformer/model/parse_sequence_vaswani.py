@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import torch
 
 from .beam_search_vaswani import SentenceProcessor
-from .configuration_vaswani import LABEL_MARK
 
 
 ROOT = "TOP"
 UNKNOWN_TAG = "XX"  # of words that a sequence has no tag for; also what Vinyals et al. (2015) write for every tag
 PARSE = "parse"  # the target language of parsers, and of the corpora that they are trained on
 CLOSING = "/"
+LABEL_MARK = " "  # begins the entries of labels in a byte-pair vocabulary, whose other entries have no space
 
 _TAG, _OPENING, _CLOSING, _END = range(1, 5)  # kinds of tokens; 0 is any other
 
@@ -165,11 +165,11 @@ class LegalParse(SentenceProcessor):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores `[rows, vocabulary]`, minus infinity where a label is not legal after `input_ids` `[rows, length]`."""
         device, length, rows = scores.device, input_ids.shape[1], len(scores)
-        if self.kinds.device != device:
-            for name in ("depths", "kinds", "closings", "words", "limits"):
-                setattr(self, name, getattr(self, name).to(device))
+        self.depths, self.kinds, self.closings = (
+            table.to(device) for table in (self.depths, self.kinds, self.closings)
+        )
         words, limits = (
-            counts.repeat_interleave(rows // len(counts)) for counts in (self.words, self.limits)
+            counts.to(device).repeat_interleave(rows // len(counts)) for counts in (self.words, self.limits)
         )  # [rows]
         kinds = self.kinds[input_ids]  # [rows, length]; the start token is none of the kinds
         depths = self.depths[kinds].cumsum(-1)  # [rows, length]

@@ -9,10 +9,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 
-from .configuration_vaswani import LABEL_MARK, VaswaniConfig
+from .configuration_vaswani import VaswaniConfig
 from .generation_vaswani import SearchOptions
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
-from .parse_sequence_vaswani import LegalParse, Parse, ParseLabels, parse_of_sequence
+from .parse_sequence_vaswani import LABEL_MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
 from .pipeline_vaswani import (
     GeneratingPipeline,
     generate_in_batches,
@@ -132,17 +132,16 @@ def parse_in_batches(
             if len(ids) > table:
                 raise ValueError(f"sentence {index}: has {len(ids)} tokens, more than the learned positions, {table}")
 
-    def legal(indices: list[int], lengths: list[int]) -> list[LegalParse]:
-        if not constrained:
-            return []
-        words = torch.tensor([len(sentences[index]) for index in indices])
-        limit = SearchOptions.for_call(model, generate_kwargs).limit
-        limits = [limit.new_tokens(length) for length in lengths]
-        size = model.config.output_vocab_size
-        return [LegalParse(vocabulary, size, tokenizer.eos_token_id, words, torch.tensor(limits))]
+    size, limit = model.config.output_vocab_size, SearchOptions.for_call(model, generate_kwargs).limit
 
+    def legal(indices: list[int], lengths: list[int]) -> list[LegalParse]:
+        words = torch.tensor([len(sentences[index]) for index in indices])
+        limits = torch.tensor([limit.new_tokens(length) for length in lengths])
+        return [LegalParse(vocabulary, size, tokenizer.eos_token_id, words, limits)]
+
+    processors = legal if constrained else None
     batches = generate_in_batches(
-        model, tokenizer, texts, tokens_per_batch, batch_size, processors=legal, truncation=False, **generate_kwargs
+        model, tokenizer, texts, tokens_per_batch, batch_size, processors=processors, **generate_kwargs
     )
     for batch in batches:
         parses = []

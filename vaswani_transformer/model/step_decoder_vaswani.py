@@ -429,7 +429,7 @@ def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = N
     Weights on CPU are packed for oneDNN where possible, which multiplies few rows up to five times as fast. Layers
     other than plain `nn.Linear`, such as adapters or quantized layers, are called one by one.
     """
-    product: Projection | None
+    product: Projection
     if all(_is_plain(linear) for linear in linears):
         weight: torch.Tensor = linears[0].weight  # [outputs, inputs]
         bias: torch.Tensor | None = linears[0].bias
@@ -437,15 +437,17 @@ def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = N
             weight = torch.cat([linear.weight for linear in linears])
             bias = None if bias is None else torch.cat([linear.bias for linear in linears])
         has_relu = isinstance(activation, nn.ReLU)
-        product = packed_product(weight, bias, has_relu)
-        if product is None:
-            product = lambda x: F.linear(x, weight, bias)  # noqa: E731 - as the other products
-        elif has_relu:
-            return product
+        packed = packed_product(weight, bias, has_relu)
+        if packed is not None and has_relu:
+            return packed
+        product = packed or partial(F.linear, weight=weight, bias=bias)
     else:
-        modules = list(linears)
-        product = lambda x: torch.cat([module(x) for module in modules], dim=-1)  # noqa: E731
+        product = partial(_concatenated_products, linears)
     return product if activation is None else lambda x: activation(product(x))
+
+
+def _concatenated_products(linears: list[nn.Linear], hidden: torch.Tensor) -> torch.Tensor:
+    return torch.cat([linear(hidden) for linear in linears], dim=-1)
 
 
 def packed_product(weight: torch.Tensor, bias: torch.Tensor | None, has_relu: bool = False) -> Projection | None:

@@ -1,18 +1,15 @@
 """Section 5.1 of the paper: one vocabulary shared by source and target, byte-pair or word-piece."""
 
-import copy
 import json
 import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Any, Literal, TextIO
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import BatchEncoding, FSMTTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from .configuration_vaswani import LABEL_MARK
 from .languages_vaswani import is_language_tag
 
 
@@ -55,9 +52,9 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         vocab_size: int = 37000,
         model: Literal["bpe", "wordpiece"] = "bpe",
         show_progress: bool = True,
-        labels: Sequence[str] = (),
         special_tokens: Sequence[str] = (),
         min_frequency: int | None = None,
+        reserved: int = 0,
     ) -> "VaswaniTokenizer":
         """Learn a vocabulary from sentences of both languages.
 
@@ -67,25 +64,22 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
             model: "bpe" (the paper's English-German) or "wordpiece" (its English-French), which knows the 1,000 most
                 frequent characters of the corpus.
             show_progress: Whether to draw progress bars.
-            labels: Entries directly behind the special ones that only targets are encoded into, given as
-                `text_target`, separated by white space: labels, as of parses (6.3). A model whose `target_vocab_size`
-                is their number and 3 knows no other target. With "bpe" only.
             special_tokens: The last entries. Each is one token wherever text names it, a language tag such as "<2de>"
                 only at the start of a text; and `decode(..., skip_special_tokens=True)` drops it.
+            min_frequency: How often a piece must occur in the corpus. The vocabulary may then have fewer entries.
+            reserved: Number of entries, among `vocab_size`, that the caller adds.
 
         Raises:
-            ValueError: The corpus has too little text or too many characters for `vocab_size`; or `model` is unknown;
-                or a special token cannot be one, see `add_tokens`.
+            ValueError: The corpus has too many characters for `vocab_size` or, without `min_frequency`, too little
+                text; `model` is unknown; or a special token is invalid, see `add_tokens`.
         """
         if model not in ("bpe", "wordpiece"):
             raise ValueError(f'model: must be "bpe" or "wordpiece", is {model!r}')
         special_tokens = list(dict.fromkeys(special_tokens))
-        size = max(vocab_size - len(special_tokens), 0)
-        if model == "bpe":
-            backend = _learn_byte_pairs(corpus_iterator, size, show_progress, min_frequency or 0, labels)
-        else:
-            backend = _learn_word_pieces(corpus_iterator, size, show_progress, min_frequency or 0)
-        learned = backend.get_vocab_size() + len(special_tokens)
+        others = len(special_tokens) + reserved
+        learn = _learn_byte_pairs if model == "bpe" else _learn_word_pieces
+        backend = learn(corpus_iterator, max(vocab_size - others, 0), show_progress, min_frequency or 0)
+        learned = backend.get_vocab_size() + others
         if learned < vocab_size and min_frequency is None:
             raise ValueError(
                 f"vocab_size: the corpus supports only {learned} entries, not {vocab_size}; "
@@ -104,35 +98,6 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         )
         tokenizer.add_tokens(special_tokens, special_tokens=True)
         return tokenizer
-
-    @cached_property
-    def _label_tokenizer(self) -> PreTrainedTokenizerFast | None:
-        """Encodes targets of labels; None if the vocabulary has none."""
-        labels = {entry[1:]: number for entry, number in self.get_vocab().items() if entry.startswith(LABEL_MARK)}
-        if not labels or not isinstance(self.backend_tokenizer.model, models.BPE):
-            return None
-        padding = f" {PAD}"  # no word of a text has this name, since it has a space
-        entries = {padding: self.pad_token_id, UNK: self.unk_token_id, **labels}
-        backend = Tokenizer(models.WordLevel(entries, unk_token=UNK))
-        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        backend.post_processor = self.backend_tokenizer.post_processor
-        options = {"split_special_tokens": True, "model_input_names": self.model_input_names}
-        return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=padding, **options)
-
-    def __call__(
-        self, text: Any = None, text_pair: Any = None, text_target: Any = None, *args: Any, **kwargs: Any
-    ) -> BatchEncoding:
-        """Encode text, and targets; see `transformers.PreTrainedTokenizerBase.__call__`."""
-        if text_target is None or (label_tokenizer := self._label_tokenizer) is None:
-            return super().__call__(text, text_pair, text_target, *args, **kwargs)
-        for name in ("model_max_length", "padding_side", "truncation_side"):
-            setattr(label_tokenizer, name, getattr(self, name))
-        targets = label_tokenizer(None, None, text_target, *args, **kwargs)
-        if text is None:
-            return targets
-        encoded = super().__call__(text, text_pair, None, *args, **kwargs)
-        encoded["labels"] = targets["input_ids"]
-        return encoded
 
     def add_tokens(
         self, new_tokens: str | AddedToken | Sequence[str | AddedToken], special_tokens: bool = False
@@ -206,21 +171,24 @@ def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
                 "a byte-pair vocabulary, ASCII"
             )
     special = [*added_special_tokens(backend), *names]
-    state = json.loads(backend.to_str())
     first = max(backend.get_vocab().values()) + 1
-    state["model"]["vocab"].update({name: first + place for place, name in enumerate(names)})
-    if is_byte_pair:
-        state["model"]["ignore_merges"] = True  # no merges lead to the new entries
-    backend.model = Tokenizer.from_str(json.dumps(state)).model
+    added = {name: first + place for place, name in enumerate(names)}
+    options = {"ignore_merges": True} if is_byte_pair else {}  # no merges lead to the new entries
+    replace_vocabulary(backend, backend.get_vocab(with_added_tokens=False) | added, **options)
     backend.pre_tokenizer = _pre_tokenizer(backend.model, special)
     # No space is prepended to a special token at the start of a sentence.
     no_space = normalizers.Replace(Regex(rf"{_START} (?={_alternation(special)})"), "")
     backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" "), no_space])
 
 
-def _learn_byte_pairs(
-    corpus: Iterable[str], vocab_size: int, show_progress: bool, min_frequency: int = 0, labels: Sequence[str] = ()
-) -> Tokenizer:
+def replace_vocabulary(backend: Tokenizer, vocabulary: dict[str, int], **options: Any) -> None:
+    """Give the model of a tokenizer other entries, which its Python interface cannot, and other options."""
+    state = json.loads(backend.to_str())
+    state["model"] |= {"vocab": vocabulary, **options}
+    backend.model = Tokenizer.from_str(json.dumps(state)).model
+
+
+def _learn_byte_pairs(corpus: Iterable[str], vocab_size: int, show_progress: bool, min_frequency: int) -> Tokenizer:
     backend = Tokenizer(models.BPE())
     backend.normalizer = _NORMALIZER
     backend.pre_tokenizer = _pre_tokenizer(backend.model)
@@ -228,17 +196,12 @@ def _learn_byte_pairs(
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         min_frequency=min_frequency,
-        special_tokens=[PAD, EOS, UNK, *(LABEL_MARK + label for label in labels)],
+        special_tokens=[PAD, EOS, UNK],
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=show_progress,
     )
     backend.train_from_iterator(corpus, trainer)
-    if not labels:
-        return backend
-    # The trainer makes labels special tokens, which text could name; as plain entries, no merges lead to them.
-    state = json.loads(backend.to_str())
-    state["added_tokens"] = state["added_tokens"][:3]
-    return Tokenizer.from_str(json.dumps(state))
+    return backend
 
 
 def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bool, min_frequency: int) -> Tokenizer:
@@ -285,25 +248,3 @@ def _frequent_characters(corpus: Iterable[str], copy: TextIO) -> list[str]:
         copy.write(json.dumps(sentence) + "\n")
     copy.seek(0)
     return sorted(counts, key=lambda character: (-counts[character], character))[:_MAX_CHARACTERS]
-
-
-def encodes_targets(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a tokenizer can encode targets; FSMTTokenizer can only if its two vocabularies are equal."""
-    if not isinstance(tokenizer, FSMTTokenizer):
-        return True
-    # `encoder` has the ids of source tokens, `decoder` the tokens of target ids.
-    return {number: token for token, number in tokenizer.encoder.items()} == tokenizer.decoder
-
-
-def for_targets(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer to call with `text_target`: FSMTTokenizer splits words by the rules of its source language only.
-
-    Raises:
-        ValueError: It has two vocabularies, and encodes with the source's only.
-    """
-    if not encodes_targets(tokenizer):
-        raise ValueError("target: the model's tokenizer has two vocabularies, and encodes with the source's only")
-    if isinstance(tokenizer, FSMTTokenizer):
-        tokenizer = copy.copy(tokenizer)
-        tokenizer.src_lang = tokenizer.tgt_lang
-    return tokenizer

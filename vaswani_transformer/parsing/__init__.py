@@ -11,7 +11,7 @@ from ..model.parsing_vaswani import (
     VaswaniParsingModel,
     install_parsing_task,
 )
-from ..model.tokenization_vaswani import VaswaniTokenizer
+from .tokenizer import VaswaniParsingTokenizer
 
 
 def register_parser() -> None:
@@ -19,5 +19,5 @@ def register_parser() -> None:
     AutoConfig.register(VaswaniParsingConfig.model_type, VaswaniParsingConfig, exist_ok=True)
     AutoModel.register(VaswaniParsingConfig, VaswaniParsingModel, exist_ok=True)
     AutoModelForSeq2SeqLM.register(VaswaniParsingConfig, VaswaniForConstituencyParsing, exist_ok=True)
-    AutoTokenizer.register(VaswaniParsingConfig, fast_tokenizer_class=VaswaniTokenizer, exist_ok=True)
+    AutoTokenizer.register(VaswaniParsingConfig, fast_tokenizer_class=VaswaniParsingTokenizer, exist_ok=True)
     install_parsing_task()

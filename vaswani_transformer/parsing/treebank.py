@@ -23,9 +23,9 @@ from ..io.files import Json, atomic_directory, locked
 from ..io.manifests import Manifest, find_damage
 from ..io.origins import identify, require_same_origin
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels
-from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import COUNT, Interval, option
 from .recombination import Recombiner
+from .tokenizer import VaswaniParsingTokenizer
 from .trees import normalized_trees, tree_in_one_line, tree_to_sequence
 
 
@@ -122,7 +122,7 @@ def _write(directory: Path, options: TreebankOptions, origin: dict[str, Json]) -
         words = (
             json.loads(line)["translation"][options.source_language] for line in read_lines(_corpus(staging, "train"))
         )
-        tokenizer = VaswaniTokenizer.train(words, options.vocab_size, show_progress=False, labels=labels["train"].names)
+        tokenizer = VaswaniParsingTokenizer.train_with_labels(words, labels["train"].names, options.vocab_size)
         tokenizer.save_pretrained(staging / "tokenizer")
         Manifest.from_files(staging, **origin).save(staging)
 

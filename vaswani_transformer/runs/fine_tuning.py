@@ -12,7 +12,7 @@ from ..data.preparation_arguments import PreparationArguments
 from ..data.training_data import TrainingData
 from ..io.digests import matching_files_digest
 from ..model.saved_model import SavedModel, open_model
-from ..model.tokenization_vaswani import for_targets
+from ..model.target_tokenizer import for_targets
 from ..options.arguments import COUNT, POSITIVE, option, refuse_unused
 from ..options.parser import RecipeParser
 from ..training.schedule import noam_learning_rate

@@ -18,7 +18,7 @@ from ..evaluation.scores import bleu_by_source_length, paired_bootstrap, score_t
 from ..evaluation.test_sets import TestSet
 from ..model.languages_vaswani import direction, required_tag, target_tag
 from ..model.scores_vaswani import TranslationScore
-from ..model.tokenization_vaswani import encodes_targets
+from ..model.target_tokenizer import encodes_targets
 from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
 from .records import Provenance, ScoredTestSet, ScoreRecord, SearchScores
 

@@ -28,6 +28,7 @@ from ..options.arguments import decisive_values
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
+from ..training.elastic_trainer import ElasticTrainer
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.progress import TrainingProgress
 from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate
@@ -190,7 +191,8 @@ class TrainingRun:
         bleu = None
         if args.eval_bleu is not None:
             bleu = ValidationBleu.on_sample(data, config, args.eval_bleu, args.generation_num_beams)
-        trainer = VaswaniTrainer(
+        trainer_class = VaswaniTrainer if args.virtual_ranks is None else ElasticTrainer
+        trainer = trainer_class(
             model,
             args,
             mixed=list(data.mixed.values()),

@@ -89,14 +89,17 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         join_process_group(self.use_cpu, timedelta(seconds=self.ddp_timeout), self.ddp_backend)
         super().__post_init__()
         check_values(self)
-        whole = "muon" if self.muon else None if self.virtual_ranks is None else "virtual_ranks"
-        if whole and (self.fsdp or self.deepspeed):
-            raise ValueError(f"{whole}: needs the whole model on each process; leave out FSDP and DeepSpeed")
+        if (self.muon or self.virtual_ranks is not None) and (self.fsdp or self.deepspeed):
+            raise ValueError("muon, virtual_ranks: need the whole model on each process; leave out FSDP and DeepSpeed")
         if self.muon:
             names = ("optim", "optim_args", "optim_target_modules")
             refuse_unused(self, dict.fromkeys(names, "muon is the optimizer; leave one of them out"))
         if self.virtual_ranks is None:
-            refuse_unused(self, {"virtual_rank_threads": "set virtual_ranks, for elastic training; or leave it out"})
+            unused = {
+                "virtual_rank_threads": "set virtual_ranks, for elastic training; or leave it out",
+                "average_tokens_across_devices": "the loss is the mean over the tokens of all processes; leave it out",
+            }
+            refuse_unused(self, unused)
             return
         if self.gradient_accumulation_steps != 1:
             raise ValueError(

@@ -34,7 +34,7 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
         The averaged state dict.
 
     Raises:
-        ValueError: Their tensors differ in name or shape, or one is not finite; or there are no weights.
+        ValueError: There are none, or one has no weights; their tensors differ in name or shape, or are not finite.
         OSError: A file is damaged.
     """
     paths = [*map(Path, directories)]
@@ -52,6 +52,8 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
             if not tensor.isfinite().all():
                 raise ValueError(f"{path}: {name} is not finite, so training has diverged; lower the learning rate")
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
+    if not paths:
+        raise ValueError("directories: there are no checkpoints to average")
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
 

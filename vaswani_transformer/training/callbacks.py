@@ -14,9 +14,6 @@ from ..launch.processes import may_synchronize
 
 logger = logging.get_logger(__name__)
 
-# Attributes of `TrainingTotals` that checkpoints hold as they are.
-_DURATIONS = ("seconds", "device_seconds", "processor_seconds")
-
 
 class TrainingTotals(TrainerCallback, ExportableState):
     """Time and tokens that a training has spent.
@@ -41,21 +38,22 @@ class TrainingTotals(TrainerCallback, ExportableState):
 
     def state(self) -> dict[str, Any]:
         self._pass_time()
-        totals = {name: getattr(self, name) for name in _DURATIONS}
-        return {"args": {}, "attributes": {**totals, "target_tokens": int(self.target_tokens)}}
+        totals = {
+            "seconds": self.seconds,
+            "device_seconds": self.device_seconds,
+            "processor_seconds": self.processor_seconds,
+            "target_tokens": int(self.target_tokens),
+        }
+        return {"args": {}, "attributes": totals}
 
     @classmethod
     def in_checkpoint(cls, state: TrainerState) -> dict[str, Any]:
-        """The attributes in the checkpoint that training resumes from; empty if training begins."""
-        if state.global_step == 0:
-            return {}
-        return state.stateful_callbacks.get(cls.__name__, {}).get("attributes", {})
+        """The attributes in the checkpoint that training resumes from, as `state` makes them; 0 if training begins."""
+        saved = state.stateful_callbacks.get(cls.__name__) if state.global_step else None
+        return (saved or cls().state())["attributes"]
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        before = self.in_checkpoint(state)
-        for name in _DURATIONS:
-            setattr(self, name, before.get(name, 0.0))
-        self.target_tokens = before.get("target_tokens", 0)
+        self.__dict__.update(self.in_checkpoint(state))
         self._processes = args.world_size
         self._since, self._processor_since = time.monotonic(), time.process_time()
         state.stateful_callbacks.setdefault(type(self).__name__, {})  # the checkpoint may lack it; saving needs the key
@@ -84,6 +82,11 @@ def minutes_since(began: float, args: TrainingArguments) -> float:
     return minutes
 
 
+def training_began(state: TrainerState) -> float:
+    """When training would have begun without interruptions, on the monotonic clock."""
+    return time.monotonic() - TrainingTotals.in_checkpoint(state)["seconds"]
+
+
 def have_passed(minutes: float, began: float, args: TrainingArguments, step: int) -> bool:
     """Whether `minutes_since` is at least `minutes`, at a step at which all processes ask. Collective."""
     return may_synchronize(args, step) and minutes_since(began, args) >= minutes
@@ -101,12 +104,12 @@ class TimeLimit(TrainerCallback):
         self._began = 0.0
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._began = time.monotonic() - TrainingTotals.in_checkpoint(state).get("seconds", 0.0)
+        self._began = training_began(state)
         control.should_training_stop |= self.is_over(state)
 
     def is_over(self, state: TrainerState) -> bool:
         """Whether the training in a checkpoint has reached the limit."""
-        return TrainingTotals.in_checkpoint(state).get("seconds", 0.0) >= 60 * self.minutes
+        return TrainingTotals.in_checkpoint(state)["seconds"] >= 60 * self.minutes
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if have_passed(self.minutes, self._began, args, state.global_step):

@@ -14,20 +14,7 @@ from .checkpoints import list_checkpoints
 
 
 class DivergenceError(ValueError):
-    """A loss, gradient or weight is not finite.
-
-    Attributes:
-        step: The optimizer step whose batch led to it, counted from 1.
-        quantity: What is not finite: "loss or gradient", or "weights".
-        checkpoint: Directory of the newest checkpoint before the step; None if there is none.
-    """
-
-    def __init__(self, step: int, quantity: str, checkpoint: str | None) -> None:
-        self.step = step
-        self.quantity = quantity
-        self.checkpoint = checkpoint
-        kept = f"the last good checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint before it"
-        super().__init__(f"training diverged at step {step}: {quantity} not finite; {kept}; lower the learning rate")
+    """A loss, gradient or weight is not finite."""
 
 
 def spread_non_finite(loss: torch.Tensor) -> torch.Tensor:
@@ -107,4 +94,7 @@ class DivergenceGuard(TrainerCallback):
 
     def _error(self, step: int, quantity: str, args: TrainingArguments) -> DivergenceError:
         before = [str(directory) for each, directory in list_checkpoints(args.output_dir).items() if each < step]
-        return DivergenceError(step, quantity, before[-1] if before else None)
+        kept = f"the last good checkpoint is {before[-1]}" if before else "there is no checkpoint before it"
+        return DivergenceError(
+            f"training diverged at step {step}: {quantity} not finite; {kept}; lower the learning rate"
+        )

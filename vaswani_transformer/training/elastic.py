@@ -22,7 +22,6 @@ from torch import distributed
 
 from ..data.batching import TokenBudgetBatchSampler
 from ..data.resampling import EpochBatches, ResampledPairs
-from .randomness import derived_seed
 
 
 MicroBatch = dict[str, torch.Tensor]
@@ -115,24 +114,6 @@ def _flatten(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 def _unflatten(buffer: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     parts = buffer.split([tensor.numel() for tensor in like])
     return [part.view_as(tensor).to(tensor.dtype) for part, tensor in zip(parts, like, strict=True)]
-
-
-def separate_gradients(
-    parameters: Sequence[torch.nn.Parameter], backward: Callable[[], torch.Tensor], *seeds: int
-) -> list[torch.Tensor]:
-    """Gradients of one backward pass alone, followed by its loss.
-
-    Args:
-        parameters: Weights to differentiate by; gradients that they hold are dropped.
-        backward: Computes a loss and its gradients.
-        seeds: Integers whose hash seeds the generators of all devices first.
-    """
-    torch.manual_seed(derived_seed(*seeds))
-    for parameter in parameters:
-        parameter.grad = None
-    loss = backward()
-    gradients = [torch.zeros_like(weights) if weights.grad is None else weights.grad for weights in parameters]
-    return [*gradients, loss.detach()]
 
 
 class VirtualRankSampler:

@@ -49,13 +49,11 @@ class LabelSmoothedLoss:
     Args:
         epsilon: Share of the target taken from the label (paper: 0.1).
 
-    Attributes:
-        likelihood: The plain negative log-likelihood of the latest batch, divided as the loss; it costs nothing more.
     """
 
     def __init__(self, epsilon: float = 0.1) -> None:
         self.epsilon = epsilon
-        self.likelihood = torch.zeros(())
+        self._likelihoods = torch.zeros(())
 
     def __call__(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
@@ -70,5 +68,16 @@ class LabelSmoothedLoss:
         logits, labels = outputs["logits"].flatten(0, 1).float(), labels.flatten()
         divisor = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
         loss, likelihood = SmoothedCrossEntropy.apply(logits, labels, self.epsilon)
-        self.likelihood = likelihood / divisor
-        return spread_non_finite(loss / divisor) if torch.is_grad_enabled() else self.likelihood
+        likelihood = likelihood / divisor
+        if not torch.is_grad_enabled():
+            return likelihood
+        self._likelihoods = self._likelihoods + likelihood
+        return spread_non_finite(loss / divisor)
+
+    def take_likelihood(self) -> torch.Tensor:
+        """The plain negative log-likelihood, divided as the loss, summed over the training batches since the last call.
+
+        The loss needs it anyway, so that it costs nothing more.
+        """
+        summed, self._likelihoods = self._likelihoods, torch.zeros(())
+        return summed

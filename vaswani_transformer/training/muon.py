@@ -1,6 +1,6 @@
 """Muon, an optimizer for the matrices of the layers (opt-in): the paper's is Adam (5.3)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
@@ -22,12 +22,10 @@ class Muon(torch.optim.AdamW):
     that its size is that of Adam's, and one learning rate serves both.
 
     Args:
-        matrices: Weights `[rows, columns]` of linear layers. Embeddings and the softmax are among the others.
-        others: All other parameters.
-        lr: Learning rate of both.
+        groups: Parameter groups with `is_matrix`, whether Muon optimizes them, and a decoupled `weight_decay`.
+        lr: Learning rate of all.
         betas: Adam's (5.3), for the others.
         eps: Adam's.
-        weight_decay: Decoupled, of both.
     """
 
     # A gradient scaler leaves its work to the step of a fused Adam, which does it for its own parameters alone. Said of
@@ -36,18 +34,15 @@ class Muon(torch.optim.AdamW):
 
     def __init__(
         self,
-        matrices: Iterable[torch.nn.Parameter],
-        others: Iterable[torch.nn.Parameter],
+        groups: Sequence[dict[str, Any]],
         lr: float,
         betas: tuple[float, float] = (0.9, 0.98),
         eps: float = 1e-9,
-        weight_decay: float = 0.0,
     ) -> None:
-        others, matrices = list(others), list(matrices)
-        groups = [{"params": others, "is_matrix": False}, {"params": matrices, "is_matrix": True}]
+        others = [weights for group in groups if not group["is_matrix"] for weights in group["params"]]
         # On CPUs; the fused kernel reads parameters as if they were contiguous.
         is_fused = all(weights.device.type == "cpu" and weights.is_contiguous() for weights in others)
-        super().__init__(groups, lr, betas, eps, weight_decay, fused=is_fused or None)
+        super().__init__(groups, lr, betas, eps, weight_decay=0.0, fused=is_fused or None)
         self._step_supports_amp_scaling = False
 
     @torch.no_grad()
@@ -94,19 +89,29 @@ def _fast_dtype(device: torch.device) -> torch.dtype:
     return torch.bfloat16 if is_fast else torch.float32
 
 
-def split_parameters(model: torch.nn.Module) -> tuple[list[torch.nn.Parameter], list[torch.nn.Parameter]]:
-    """The matrices of linear layers without the softmax, and all other parameters. Frozen ones are in neither.
+def parameter_groups(model: torch.nn.Module, weight_decay: float, decayed: Container[str]) -> list[dict[str, Any]]:
+    """Groups for `Muon`: the matrices of linear layers without the softmax, and all other parameters but frozen ones.
 
     A softmax that shares the matrix of an embedding is an embedding.
+
+    Args:
+        model: The model to train.
+        weight_decay: Decay of the parameters that decay.
+        decayed: Their names. `Trainer.get_decay_parameter_names` leaves out biases and norms.
     """
     linear = {
-        id(each.weight)
-        for name, each in model.named_modules()
-        if isinstance(each, torch.nn.Linear) and not name.endswith("lm_head")
+        f"{name}.weight"
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear) and not name.endswith("lm_head")
     }
-    trained = [weights for weights in model.parameters() if weights.requires_grad]
-    matrices = [weights for weights in trained if id(weights) in linear]
-    return matrices, [weights for weights in trained if id(weights) not in linear]
+    groups: dict[tuple[bool, bool], list[torch.nn.Parameter]] = {}
+    for name, weights in model.named_parameters():
+        if weights.requires_grad:
+            groups.setdefault((name in linear, name in decayed), []).append(weights)
+    return [
+        {"params": group, "is_matrix": is_matrix, "weight_decay": weight_decay if is_decayed else 0.0}
+        for (is_matrix, is_decayed), group in groups.items()
+    ]
 
 
 def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 from tqdm import tqdm
 from transformers import ProgressCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .callbacks import TrainingTotals
+from .callbacks import training_began
 
 
 # For each logged value, its name in the bar and its format.
@@ -39,7 +39,7 @@ class TrainingProgress(ProgressCallback):
         self._began = 0.0
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._began = time.monotonic() - TrainingTotals.in_checkpoint(state).get("seconds", 0.0)
+        self._began = training_began(state)
         if state.is_world_process_zero:
             form, total = (_STEPS, state.max_steps) if self.max_minutes is None else (_MINUTES, self.max_minutes)
             options: dict[str, Any] = {"dynamic_ncols": True, "disable": None, "bar_format": form}

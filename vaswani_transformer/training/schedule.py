@@ -4,7 +4,6 @@ It rises linearly for `warmup_steps` steps, then falls with the inverse square r
 The authors' code calls this schedule "noam". A cooldown at the end of the training is opt-in.
 """
 
-import time
 from typing import Any
 
 from torch.optim import Optimizer
@@ -13,7 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from transformers.utils import logging
 
 from ..launch.processes import may_synchronize
-from .callbacks import TrainingTotals, minutes_since
+from .callbacks import TrainingTotals, minutes_since, training_began
 
 
 logger = logging.get_logger(__name__)
@@ -81,7 +80,7 @@ class Ramps(TrainerCallback):
 
     A warm-up ends after its steps, or after a tenth of the minutes, if that comes first. A cooldown lowers the rate to
     zero at the end, in a straight line; the paper averages checkpoints instead (6.1). The training ends after
-    `args.max_steps`, or after the minutes, if that comes first.
+    `args.max_steps`, or after the minutes, if that comes first. Where a callback is the schedule, this one follows it.
 
     Args:
         warmup_steps: Steps in which the schedule's rate rises.
@@ -99,8 +98,8 @@ class Ramps(TrainerCallback):
         self._rates: list[float] = []  # the schedule's
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._passed = TrainingTotals.in_checkpoint(state).get("seconds", 0.0) / 60
-        self._began = time.monotonic() - 60 * self._passed
+        self._began = training_began(state)
+        self._passed = TrainingTotals.in_checkpoint(state)["seconds"] / 60
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any

@@ -7,7 +7,6 @@ training needs is in callbacks or in the loss.
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +37,16 @@ from .checkpoints import (
     verify_checkpoint,
 )
 from .divergence import DivergenceGuard
-from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler, separate_gradients
 from .flops import training_flops
 from .loss import LabelSmoothedLoss
-from .muon import Muon, split_parameters
+from .muon import Muon, parameter_groups
 from .randomness import SeedByRank
 
 
 class VaswaniTrainer(Seq2SeqTrainer):
     """`Seq2SeqTrainer` on token-budget batches, with atomic checkpoints that are verified before training resumes.
 
-    By default it collates with `DataCollatorForSeq2Seq`, and smooths labels by `model.config.label_smoothing`. Its
+    By default it collates with `DataCollatorForSeq2Seq`. It smooths labels by `model.config.label_smoothing`. Its
     logs also have `target_tokens_per_second`, over all processes, `padding_share` of the first epoch, and, beside
     the smoothed `loss`, `nll_loss`, the negative log-likelihood. Checkpoints beyond `save_total_limit` are deleted when
     a new one is complete, except those that `CheckpointAveraging` needs.
@@ -67,9 +65,9 @@ class VaswaniTrainer(Seq2SeqTrainer):
         batch_sampler: The planned batches of `train_dataset`; missing without one.
 
     Raises:
-        ValueError: `label_smoothing_factor` is not 0; `bpe_dropout` is not for this tokenizer; one process is given
-            several GPUs; or the token budget cannot hold the longest sentence, or be divided (see
-            `TokenBudgetBatchSampler`).
+        ValueError: `label_smoothing_factor` is not 0; `virtual_ranks` asks for an `ElasticTrainer`; `bpe_dropout` is
+            not for this tokenizer; one process is given several GPUs; or the token budget cannot hold the longest
+            sentence, or be divided (see `TokenBudgetBatchSampler`).
         DivergenceError: From `train()` and `save_model()`: a loss, gradient or weight is not finite. Such weights are
             never written.
     """
@@ -93,18 +91,14 @@ class VaswaniTrainer(Seq2SeqTrainer):
             )
         if kwargs.get("data_collator") is None:
             kwargs["data_collator"] = DataCollatorForSeq2Seq(kwargs.get("processing_class"), model=model)
-        if kwargs.get("compute_loss_func") is None:
-            if args.label_smoothing_factor:
-                raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
-            kwargs["compute_loss_func"] = LabelSmoothedLoss(model.config.label_smoothing)
-        super().__init__(model, args, **kwargs)
+        if args.label_smoothing_factor:
+            raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
+        loss = LabelSmoothedLoss(model.config.label_smoothing)
+        super().__init__(model, args, compute_loss_func=loss, **kwargs)
         self.model.register_load_state_dict_post_hook(_forget_tied_keys)
-        if args.save_on_each_node:  # transformers 5.23 writes weights on rank 0 alone
-            self.model.should_save_on_this_rank = bool
+        if args.save_on_each_node:  # otherwise transformers 5.23 writes weights on rank 0 alone
+            self.model.should_save_on_this_rank = bool  # of `is_main_process`, which is true once a machine
         self.validation_bleu = validation_bleu
-        self.virtual_ranks: VirtualRanks | None = None
-        if args.virtual_ranks is not None:
-            self.virtual_ranks = VirtualRanks(args.virtual_ranks, args.world_size, args.process_index)
         self._resampled: ResampledPairs | None = None
         if self.train_dataset is not None:
             self._plan_batches(mixed)
@@ -120,6 +114,13 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
     # Batches: measured in tokens, and equal however they are divided.
 
+    @property
+    def parts_of_batch(self) -> int:
+        """The number of micro-batches of a global batch."""
+        if self.args.virtual_ranks is not None:
+            raise ValueError("virtual_ranks: is for training.elastic_trainer.ElasticTrainer")
+        return self.args.world_size * self.args.gradient_accumulation_steps
+
     def _plan_batches(self, mixed: Sequence[MixedCorpus]) -> None:
         args = self.args
         seed = args.seed if args.data_seed is None else args.data_seed
@@ -134,7 +135,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
             *lengths,
             source_tokens=args.source_tokens,
             target_tokens=args.target_tokens,
-            num_parts=args.virtual_ranks or args.world_size * args.gradient_accumulation_steps,
+            num_parts=self.parts_of_batch,
             seed=seed,
             window=args.batch_window,
             mixed=mixed,
@@ -152,42 +153,41 @@ class VaswaniTrainer(Seq2SeqTrainer):
             rows = rows.select_columns(sorted({"input_ids", "attention_mask", "labels"} & {*rows.column_names}))
         if self._resampled is not None:
             rows, sampler = self._resampled, EpochBatches(self.batch_sampler)
-        ranks = self.virtual_ranks
-        loader: DataLoader = DataLoader(
-            rows if ranks is None else MicroBatches(rows, self.data_collator),
-            batch_sampler=sampler if ranks is None else VirtualRankSampler(sampler, ranks),
-            collate_fn=self.data_collator if ranks is None else list,
+        return self.accelerator.prepare(self.make_train_loader(rows, sampler, self.data_collator))
+
+    def make_train_loader(self, rows: Any, batch_sampler: Any, collate: Callable[[list], Any]) -> DataLoader:
+        """The loader of all processes' micro-batches, of which accelerate gives each process its share."""
+        return DataLoader(
+            rows,
+            batch_sampler=batch_sampler,
+            collate_fn=collate,
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
             worker_init_fn=ignore_signals,
         )
-        return self.accelerator.prepare(loader)
 
-    # A step: elastic on virtual ranks, and counted in tokens and operations.
+    # A step, counted in tokens and operations.
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
         """Muon, which `optim` does not name, for `args.muon`."""
         if not self.args.muon or self.optimizer is not None:  # type: ignore[has-type]
             return super().create_optimizer(model)
-        args, parameters = self.args, split_parameters(model or self.model)
-        betas = args.adam_beta1, args.adam_beta2
-        self.optimizer = Muon(*parameters, args.learning_rate, betas, args.adam_epsilon, args.weight_decay)
+        args, model = self.args, model or self.model
+        groups = parameter_groups(model, args.weight_decay, self.get_decay_parameter_names(model))
+        self.optimizer = Muon(groups, args.learning_rate, (args.adam_beta1, args.adam_beta2), args.adam_epsilon)
         return self.optimizer
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, torch.Tensor | int | None]:
-        """Also count the target tokens of the global batch, over all virtual ranks."""
+        """Also count the target tokens of the global batch."""
         batches, num_items = super().get_batch_samples(*args, **kwargs)
-        if self.virtual_ranks is not None:
-            count = torch.stack([batch["labels"].ne(-100).sum() for batch in batches[0]]).sum()
-            num_items = self.accelerator.gather(count.to(self.args.device)).sum()
         if num_items is not None:
             # A tensor, to avoid a host-device synchronization; int64, since a run has billions of tokens.
             self.totals.target_tokens = self.totals.target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
 
-    def compute_loss(self, model: torch.nn.Module, inputs: MicroBatch, *args: Any, **kwargs: Any) -> Any:
+    def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Mark all sizes as dynamic: each new shape, or two equal sizes, would else ask for another compiled graph."""
         if self.args.torch_compile:
             for tensor in inputs.values():
@@ -195,46 +195,8 @@ class VaswaniTrainer(Seq2SeqTrainer):
                     torch._dynamo.maybe_mark_dynamic(tensor, dimension)
         return super().compute_loss(model, inputs, *args, **kwargs)
 
-    def training_step(
-        self,
-        model: torch.nn.Module,
-        inputs: MicroBatch | list[MicroBatch],
-        num_items_in_batch: torch.Tensor | int | None = None,
-    ) -> torch.Tensor:
-        """Sum the gradients of virtual ranks in the order of a tree, and the likelihoods for the log."""
-        step, ranks = super().training_step, self.virtual_ranks
-        if ranks is None or not isinstance(inputs, list):
-            loss = step(model, inputs, num_items_in_batch)
-            self._likelihoods += self._likelihood
-            return loss
-        # Unwrapped, since `DistributedDataParallel` would add gradients in another order.
-        model = self.accelerator.unwrap_model(model, keep_torch_compile=True)
-        parameters = [weights for weights in model.parameters() if weights.requires_grad]
-        micro_batches = dict(zip(ranks.block(ranks.process), inputs, strict=True))
-
-        def compute(virtual_rank: int) -> list[torch.Tensor]:
-            backward = partial(step, model, micro_batches[virtual_rank], num_items_in_batch)
-            gradients = separate_gradients(parameters, backward, self.args.seed, self.state.global_step, virtual_rank)
-            return [*gradients, self._likelihood]
-
-        *gradients, loss, likelihood = ranks.tree_sum(compute)
-        for weights, gradient in zip(parameters, gradients, strict=True):
-            weights.grad = gradient
-        self._losses.append(loss)
-        self._likelihoods += likelihood
-        return loss
-
-    @property
-    def _likelihood(self) -> torch.Tensor:
-        """The likelihood of the latest micro-batch, for the log; 0 if the loss is not ours."""
-        if isinstance(self.compute_loss_func, LabelSmoothedLoss):
-            return self.compute_loss_func.likelihood
-        return torch.zeros((), device=self.args.device)
-
-    def floating_point_ops(self, inputs: MicroBatch | list[MicroBatch]) -> float:
-        """Operations by the shapes of a micro-batch or several; transformers estimates 6 for each weight and token."""
-        if isinstance(inputs, list):
-            return sum(self.floating_point_ops(batch) for batch in inputs)
+    def floating_point_ops(self, inputs: Any) -> float:
+        """Operations by the shapes of a micro-batch; transformers estimates 6 for each weight and token."""
         sentences, source_length = inputs["input_ids"].shape
         return training_flops(self.model.config, sentences, source_length, inputs["labels"].shape[1])
 
@@ -244,18 +206,18 @@ class VaswaniTrainer(Seq2SeqTrainer):
             seconds = max(time.monotonic() - self._interval_began, 1e-9)  # two readings of a coarse clock may be equal
             logs["target_tokens_per_second"] = (int(self.totals.target_tokens) - self._tokens_before) / seconds
             logs["padding_share"] = self.batch_sampler.padding_share
-            if self._losses:  # the trainer's mean over processes would round differently for each number of processes
-                logs["loss"] = torch.stack(self._losses).double().mean().item()
-            if isinstance(self.compute_loss_func, LabelSmoothedLoss):
-                summed = self._likelihoods if self._losses else self.accelerator.gather(self._likelihoods).sum()
-                logs["nll_loss"] = summed.item() / max(1, self.state.global_step - self._steps_before)
-            self._start_interval()
+            logs |= self.mean_losses()
+            self.start_interval()
         super().log(logs, start_time)
 
-    def _start_interval(self) -> None:
-        """Begin the interval whose speed is logged next."""
-        self._losses: list[torch.Tensor] = []  # one for each step of elastic training
-        self._likelihoods = torch.zeros((), device=self.args.device)  # summed over the steps
+    def mean_losses(self) -> dict[str, float]:
+        """What to log of the steps since the last log, beside or instead of their `loss`."""
+        likelihood = self.accelerator.gather(self.compute_loss_func.take_likelihood()).sum().item()
+        return {"nll_loss": likelihood / max(1, self.state.global_step - self._steps_before)}
+
+    def start_interval(self) -> None:
+        """Begin the interval whose speed and losses are logged next."""
+        self.compute_loss_func.take_likelihood()
         self._tokens_before = int(self.totals.target_tokens)
         self._steps_before = self.state.global_step
         self._interval_began = time.monotonic()
@@ -281,8 +243,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
             verify_checkpoint(Path(checkpoint))
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
-        with self.args.elastic_threads():
-            return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def _run_epoch(self, *, epoch: int, epochs_trained: int, **kwargs: Any) -> None:
         """End a training that is resumed at its end, which the base class would do only after one more step."""
@@ -290,7 +251,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         if self.control.should_training_stop:
             return
         if epoch == epochs_trained:
-            self._start_interval()
+            self.start_interval()
         self.batch_sampler.set_epoch(epoch)  # accelerate's loaders set it late, or, on several processes, never
         super()._run_epoch(epoch=epoch, epochs_trained=epochs_trained, **kwargs)
 

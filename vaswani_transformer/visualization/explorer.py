@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..io.files import atomic_write
-from ..model.tokenization_vaswani import for_targets
+from ..model.target_tokenizer import for_targets
 from .alternatives import Choice, find_alternatives
 from .attention import AttentionWeights, merge_words, read_attention, word_starts
 from .search_trace import trace_search

@@ -1,9 +1,9 @@
-"""What the benchmarks share: their options, their files, and the headline of a result."""
+"""The frame of a benchmark: its options, its files, and the headline of a result."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
@@ -13,12 +13,11 @@ from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.options.arguments import option
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Provenance
 
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "model_cards" / "benchmarks"
-
-Result = TypeVar("Result", bound=Record)
 
 
 @dataclass
@@ -26,6 +25,10 @@ class BenchmarkArguments:
     """Options of the benchmark."""
 
     output: str = option(str(PUBLISHED), "Directory for the table and the record.")
+
+    def settings(self) -> dict[str, object]:
+        """The options that decide on the result, for its record."""
+        return {name: published(value) for name, value in vars(self).items() if name != "output"}
 
 
 @dataclass
@@ -39,10 +42,14 @@ class DeviceArguments(BenchmarkArguments):
             raise ValueError("device: there is no CUDA device; leave it out")
 
 
+Arguments = TypeVar("Arguments", bound=BenchmarkArguments)
+Result = TypeVar("Result", bound=Record)
+
+
 def run_benchmark(
     name: str,
-    arguments: type[BenchmarkArguments],
-    measure: Callable[[Any], Iterator[Result]],
+    arguments: type[Arguments],
+    measure: Callable[[Arguments], Iterator[Result]],
     as_markdown: Callable[[Result], str],
     plot: Callable[[Result, Path], None] | None = None,
 ) -> None:
