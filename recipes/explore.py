@@ -14,7 +14,7 @@ from pathlib import Path
 from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
 from vaswani_transformer.io.files import require_new_file
 from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.model.languages_vaswani import tagged, target_tag
+from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, Interval, option
 from vaswani_transformer.options.parser import RecipeParser
@@ -42,7 +42,8 @@ def main() -> None:
     (args,) = RecipeParser((ExplorerArguments,)).parse()
     with exit_on_error("explore.py"):
         saved = open_model(args.model, model_type="vaswani")
-        source = tagged(saved.config, args.source, target_tag(saved.config, None, args.target_language))
+        directions = Directions(saved.config)
+        source = directions.tagged(args.source, directions.tag(None, args.target_language))
         options = {"alternatives": args.alternatives, "max_tokens": args.max_tokens, **args.generate_kwargs}
         explore(saved.load(), saved.tokenizer, source, args.target, show_progress=True, **options).save(args.output)
         print(f"{args.output}: {Path(args.output).stat().st_size / 1000:.0f} kB; open it in a browser")

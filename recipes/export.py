@@ -40,7 +40,7 @@ from vaswani_transformer.decoding.decoding_arguments import BEAMS
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.model.languages_vaswani import direction, language_tag, tagged, target_tag, with_tag
+from vaswani_transformer.model.languages_vaswani import Directions, language_tag, with_tag
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
@@ -83,8 +83,9 @@ def run(args: ExportArguments) -> None:
     export, positions = import_exporter(args.to)
     sentences, references = read_text(args.text, args.references) if args.text else ([], None)
     saved = open_model(args.model, model_type="vaswani")
-    tag = target_tag(saved.config, None, args.target_language)
-    sentences = [tagged(saved.config, sentence, tag) for sentence in sentences]
+    directions = Directions(saved.config)
+    tag = directions.tag(None, args.target_language)
+    sentences = [directions.tagged(sentence, tag) for sentence in sentences]
     require_short(saved.tokenizer, sentences, saved.config.max_positions or positions)
     model, tokenizer = saved.load(torch.float32), saved.tokenizer
     set_beams(model.generation_config, args.num_beams)
@@ -95,7 +96,7 @@ def run(args: ExportArguments) -> None:
     output, report = export(model, tokenizer, args.output, force=args.force, **options), None
     if sentences:
         engine = open_engine(output, torch.device("cpu"))
-        file, (_, language) = next(output.glob("tokenizer.json"), None), direction(saved.config, tag)
+        file, (_, language) = next(output.glob("tokenizer.json"), None), directions.languages(tag)
         report = parity_report(model, tokenizer, engine, sentences, references, file, language)
         report.save(output / PARITY)
     show(args, output, report)

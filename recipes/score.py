@@ -39,7 +39,7 @@ from vaswani_transformer.io.console import PlainConsole, printable
 from vaswani_transformer.io.files import locked
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
-from vaswani_transformer.model.languages_vaswani import direction, target_tag
+from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.model.saved_model import SavedModel
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
@@ -174,8 +174,9 @@ def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
         raise ValueError("confidence: too few translations differ, which shows nothing; the scores are saved")
     kept: object = record.confidence.curve
     if saved.config.language_tags:
-        tag = target_tag(saved.config, None, record.test_set.target_language)
-        kept = {direction(saved.config, tag)[1]: kept}  # the language as the model spells it
+        directions = Directions(saved.config)
+        tag = directions.tag(None, record.test_set.target_language)
+        kept = {directions.languages(tag)[1]: kept}  # the language as the model spells it
     search = {"num_beams": record.systems[0].num_beams, "length_penalty": record.systems[0].length_penalty}
     if saved.config.confidence_search not in (None, search):
         saved.update_config(confidence_curve=None)  # other directions were measured with another search

@@ -129,7 +129,7 @@ def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
         validation=corpora.get("validation"),
         test=corpora.get("test"),
         tokenizer=str(Path(corpora["train"][0]).with_name("tokenizer")),
-        prepared=prepared and str(prepared / "encoded"),
+        prepared=str(prepared / "encoded") if prepared else None,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Literal
 
 from vaswani_transformer.io.files import require_new_file
 from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.model.languages_vaswani import tagged, target_tag
+from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
@@ -87,7 +87,8 @@ def draw(
     if None in (sentence.model, sentence.source):
         raise ValueError(f"model, source: give both for --picture {picture}")
     saved = open_model(sentence.model, trust_remote_code=sentence.trust_remote_code)
-    source = tagged(saved.config, sentence.source, target_tag(saved.config, None, sentence.target_language))
+    directions = Directions(saved.config)
+    source = directions.tagged(sentence.source, directions.tag(None, sentence.target_language))
     read = (saved.load(), saved.tokenizer, source, sentence.target)
     if picture == "entropy":
         return entropy_view(*read)

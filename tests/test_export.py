@@ -220,12 +220,16 @@ def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
 def test_the_recipe_exports_and_reports(trained, tokenizer, tmp_path, capsys):
     trained.save_pretrained(tmp_path / "model")
     tokenizer.save_pretrained(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text(encoding="utf-8"))
+    languages = {"source_language": "en", "target_language": "zh"}  # whose BLEU has its own tokenizer
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config | languages), encoding="utf-8")
     names = write_pairs(PAIRS[:16], tmp_path / "text", tmp_path / "references")
     text = ("--text", names[0], "--references", names[1])
     arguments = ("export.py", "--model", tmp_path / "model", "--to", "ctranslate2", "--output", tmp_path / "out")
     call_recipe(*arguments, *text, "--num_beams", "1")
     report = json.loads((tmp_path / "out" / "parity.json").read_text(encoding="utf-8"))
     assert report["identical"] == report["lines"] == report["same_tokens"] == 16
+    assert "tok:zh" in report["bleu"]["exported"]["signature"]
     shown = capsys.readouterr().out
     for words in ("16 of 16 (100.00%)", f"{report['bleu']['exported']['score']:.2f}", "float32", "MB"):
         assert words in shown

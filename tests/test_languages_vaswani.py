@@ -7,8 +7,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig,
 
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.languages_vaswani import direction, split_tag, tagged, target_tag
-from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
+from vaswani_transformer.model.languages_vaswani import Directions
+from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
 from vaswani_transformer.runs.search_scores import languages_to_score
 
 
@@ -35,19 +35,19 @@ SHORT = {"max_new_tokens": 8}
     ],
 )
 def test_languages_choose_the_tag(config, source, target, tag):
-    assert target_tag(config, source, target) == tag
+    assert Directions(config).tag(source, target) == tag
 
 
 def test_a_text_may_begin_with_its_tag():
-    assert split_tag(TWO_WAY, " <2en> Ein Hund. ") == ("<2en>", "Ein Hund. ")
-    assert split_tag(TWO_WAY, "<2en>Ein Hund.") == ("<2en>", "Ein Hund.")
-    assert split_tag(TWO_WAY, "Ein <2en> Hund.") == (None, "Ein <2en> Hund.")
-    assert split_tag(PreTrainedConfig(), "<2en> x") == (None, "<2en> x")
+    assert Directions(TWO_WAY).split(" <2en> Ein Hund. ") == ("<2en>", "Ein Hund. ")
+    assert Directions(TWO_WAY).split("<2en>Ein Hund.") == ("<2en>", "Ein Hund.")
+    assert Directions(TWO_WAY).split("Ein <2en> Hund.") == (None, "Ein <2en> Hund.")
+    assert Directions(PreTrainedConfig()).split("<2en> x") == (None, "<2en> x")
     with pytest.raises(ValueError, match="begins with <2en>, but <2de_AT> is asked for"):
-        tagged(TWO_WAY, "<2en> Ein Hund.", "<2de_AT>")
-    assert direction(TWO_WAY, "<2en>") == ("de_AT", "en")
-    assert direction(TWO_WAY) == ("en", "de_AT")
-    assert direction(THREE, "<2fr>") == (None, "fr")
+        Directions(TWO_WAY).tagged("<2en> Ein Hund.", "<2de_AT>")
+    assert Directions(TWO_WAY).languages("<2en>") == ("de_AT", "en")
+    assert Directions(TWO_WAY).languages() == ("en", "de_AT")
+    assert Directions(THREE).languages("<2fr>") == (None, "fr")
 
 
 @pytest.fixture(scope="module")
@@ -89,9 +89,7 @@ def test_the_pipeline_adds_the_tag_of_the_target_language(two_way):
     assert list(plain((text for text in sources), src_lang="en", **SHORT)) == [german[:1], german[1:]]
     assert plain(["", sources[1]], tgt_lang="de", **SHORT) == [{"translation_text": ""}, german[1]]
     batches = translate_in_batches(plain.model, plain.tokenizer, sources, target_language="de", **SHORT)
-    assert {row: texts for batch in batches for row, texts in zip(*batch, strict=True)} == {
-        row: [text] for row, text in enumerate(into["de"])
-    }
+    assert [ranked[0].text for ranked in in_order(batches)] == into["de"]
 
 
 def test_nothing_is_translated_into_a_language_that_was_not_chosen(two_way):

@@ -10,7 +10,7 @@ from transformers.pipelines.pt_utils import KeyDataset
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer import VaswaniTranslationPipeline as TranslationPipeline
 from vaswani_transformer.model.ensemble import Ensemble
-from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
+from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
 
 
 SENTENCES = ["The old man buys a book today.", "Dogs!", "", "The child sleeps because it is tired.", "   "]
@@ -36,7 +36,7 @@ def translate_by_hand(directory, sentence, **options):
 def translate_all(translator, sentences, **options):
     """The translations of each sentence, in order, by `translate_in_batches`."""
     batches = translate_in_batches(translator.model, translator.tokenizer, sentences, **options, **SHORT)
-    return [texts for _, texts in sorted(pair for batch in batches for pair in zip(*batch, strict=True))]
+    return [[each.text for each in ranked] for ranked in in_order(batches)]
 
 
 @pytest.mark.parametrize("task", ["translation", "translation_en_to_de"])

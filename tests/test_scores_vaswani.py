@@ -9,7 +9,7 @@ from helpers import call_recipe
 from transformers import pipeline
 
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.scores_vaswani import read_decoder, score_generated
+from vaswani_transformer.model.scores_vaswani import TranslationScorer, read_decoder
 
 
 SENTENCES = [english for english, _ in phrasebook("test")[:4]]
@@ -91,7 +91,7 @@ def test_every_word_of_any_text_has_a_value(translator, text):
     model, tokenizer = translator.model, translator.tokenizer
     inputs = tokenizer(["a"], return_tensors="pt")
     target = torch.tensor([[0, *tokenizer(text).input_ids, 0]])
-    (score,) = score_generated(model, tokenizer, inputs, target, 1.0, "gnmt")
+    (score,) = TranslationScorer(model, tokenizer, 1.0, "gnmt").score(inputs, target)
     spoken = tokenizer.decode(target[0], skip_special_tokens=True)
     assert len(score.word_log_probabilities) == len(spoken.split())
     values = read_decoder(model, inputs, target)[0][0].tolist()[:-1]

@@ -10,8 +10,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig,
 from transformers.utils.logging import warning_once
 
 from vaswani_transformer.model import languages_vaswani
-from vaswani_transformer.model.languages_vaswani import Paragraph, split_sentences
-from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
+from vaswani_transformer.model.languages_vaswani import Directions, Paragraph, split_sentences
+from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
 
 
 PROPERTY = settings(deadline=None, database=None)
@@ -41,28 +41,31 @@ def test_nothing_is_lost_between_sentences(text, language):
     assert all(sentence and sentence == sentence.strip() for sentence in pieces[1::2])
     assert not any("\n" in sentence for sentence in pieces[1::2])
     config = PreTrainedConfig(source_language=language, target_language="zh")  # writes no spaces
-    paragraph = Paragraph.split(config, text)
+    paragraph = Paragraph.split(Directions(config), text)
     assert paragraph.join(paragraph.sentences) == text.strip()
 
 
 @pytest.mark.parametrize(("text", "sentences"), PARAGRAPHS.items())
 def test_english_texts_are_split_into_sentences(text, sentences):
-    assert Paragraph.split(EN_DE, text).sentences == sentences
+    assert Paragraph.split(Directions(EN_DE), text).sentences == sentences
 
 
 def test_texts_are_split_by_the_rules_of_the_source_language():
     german = "Am 3. Oktober kam Dr. M\u00fcller z. B. nach Berlin. Das war's."
     reverse = PreTrainedConfig(source_language="de", target_language="en")
-    assert Paragraph.split(reverse, german).sentences == [german[:-11], "Das war's."]
+    assert Paragraph.split(Directions(reverse), german).sentences == [german[:-11], "Das war's."]
     two_way = PreTrainedConfig(language_tags={"en": 8, "de": 9})
-    assert Paragraph.split(two_way, f"<2en> {german}").sentences == [f"<2en> {german[:-11]}", "<2en> Das war's."]
+    assert Paragraph.split(Directions(two_way), f"<2en> {german}").sentences == [
+        f"<2en> {german[:-11]}",
+        "<2en> Das war's.",
+    ]
 
 
 @pytest.mark.parametrize(("target", "expected"), [("en", "A. B."), ("ja", "A.B.")])
 def test_sentences_are_separated_as_the_target_language_writes_them(target, expected):
     text = "\u4f60\u597d\u3002\u6211\u53eb\u5c0f\u660e\u3002"
     config = PreTrainedConfig(source_language="zh", target_language=target)
-    assert Paragraph.split(config, text).join(["A.", "B."]) == expected
+    assert Paragraph.split(Directions(config), text).join(["A.", "B."]) == expected
 
 
 class Texts(Dataset):
@@ -101,11 +104,8 @@ def test_texts_in_batches_are_complete_when_all_their_sentences_are(translator, 
     options = {"tokens_per_batch": tokens_per_batch, "split_sentences": True, **SHORT}
     batches = list(translate_in_batches(model, tokenizer, texts, **options))
     assert len(batches) == (1 if tokens_per_batch == 4096 else sum(map(len, PARAGRAPHS.values())) + 1) + 1
-    found = {
-        index: translations for indices, each in batches for index, translations in zip(indices, each, strict=True)
-    }
     assert sum(len(indices) for indices, _ in batches) == len(texts)
-    assert [found[index] for index in range(len(texts))] == expected
+    assert [[each.text for each in ranked] for ranked in in_order(batches)] == expected
 
 
 def whole(translator, text: str, **options) -> list[str]:

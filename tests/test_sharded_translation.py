@@ -23,6 +23,7 @@ from vaswani_transformer.decoding import line_translation, sharded_translation
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.decoding.translation_options import TranslationOptions
 from vaswani_transformer.io.files import atomic_write
+from vaswani_transformer.model.pipeline_vaswani import Translation
 
 
 LINES = [english for english, _ in phrasebook("test")[:9]] + ["", "one\u2028line", "Ünïcödé 🙂"]
@@ -73,7 +74,7 @@ def test_shards_have_all_lines_once(translate, tmp_path, count, monkeypatch):
     monkeypatch.setattr(
         line_translation,
         "translate_in_batches",
-        lambda *args, **_: [(range(len(args[2])), [[each] for each in args[2]])],
+        lambda *args, **_: [(range(len(args[2])), [[Translation(each, [])] for each in args[2]])],
     )
     for number in range(count):
         translate(tmp_path / "out", "--shard", f"{number}/{count}")

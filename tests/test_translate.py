@@ -25,6 +25,7 @@ from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.io.files import locked
 from vaswani_transformer.model.ensemble import Ensemble
+from vaswani_transformer.model.pipeline_vaswani import Translation
 
 
 RECIPE = REPOSITORY / "recipes" / "translate.py"
@@ -144,7 +145,7 @@ def test_standard_input_is_translated_as_it_comes(run, oracle, capsysbinary):
 
 def test_line_ends_within_a_translation_become_spaces(run, recipe, monkeypatch, source, output):
     def translate(model, tokenizer, sentences, *args, **kwargs):
-        yield list(range(len(sentences))), [["a\nb\r\nc\u2028d\x85e\x0bf\tg"] for _ in sentences]
+        yield list(range(len(sentences))), [[Translation("a\nb\r\nc\u2028d\x85e\x0bf\tg", [])] for _ in sentences]
 
     monkeypatch.setattr(line_translation, "translate_in_batches", translate)
     run("--input", source, "--output", output)
@@ -230,7 +231,7 @@ def translated(monkeypatch):
 
     def translate(model, tokenizer, sentences, *args, **kwargs):
         lines.extend(sentences)
-        yield list(range(len(sentences))), [[sentence[::-1]] for sentence in sentences]
+        yield list(range(len(sentences))), [[Translation(sentence[::-1], [])] for sentence in sentences]
 
     monkeypatch.setattr(decoding, "open_model", functools.cache(decoding.open_model))
     monkeypatch.setattr(decoding.DecodingArguments, "load", lambda self, saved: SimpleNamespace(config=saved.config))

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..io.digests import matching_files_digest
-from ..model.languages_vaswani import require_tagged
+from ..model.languages_vaswani import Directions
 from .output import is_export
 
 
@@ -73,7 +73,7 @@ class ExportedModel:
         for name, value in options.items():
             if value not in (None, _PLAIN.get(name)):
                 raise ValueError(f"{name}: the export has decided how the engine searches; leave it out")
-        require_tagged(self.config, input_ids)
+        Directions(self.config).require_tagged(input_ids)
         start, end = self.config.decoder_start_token_id, self.config.eos_token_id
         sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
         cut = [ids if len(ids) <= self._positions else [*ids[: self._positions - 1], end] for ids in sources]

@@ -121,8 +121,8 @@ def choose_heads(
         both = sum(len(a & b) for a, b in zip(one, other, strict=True))
         return 2 * both / max(1, sum(map(len, one)) + sum(map(len, other)))
 
-    choices = product(range(len(heads[0])), range(len(heads[1])))
-    choices = ((first, second) for first, second in choices if not same or first == second)
+    places = product(range(len(heads[0])), range(len(heads[1])))
+    choices = ((first, second) for first, second in places if not same or first == second)
     best = max(choices, key=lambda choice: agreement(choice, 0))
     last_layers = forward.model.config.decoder_layers - 1, backward.model.config.decoder_layers - 1
     return ChosenHeads(heads[0][best[0]], heads[1][best[1]], agreement(best, 1), agreement(last_layers, 1))

@@ -10,10 +10,9 @@ from transformers import PreTrainedModel
 
 from ..convert.engines import ExportedModel
 from ..model.ensemble import Ensemble
-from ..model.languages_vaswani import direction, required_tag, split_tag
-from ..model.pipeline_vaswani import translate_in_batches
+from ..model.languages_vaswani import Directions
+from ..model.pipeline_vaswani import Translation, translate_in_batches
 from ..model.saved_model import SavedModel
-from ..model.scores_vaswani import TranslationScore
 from .translation_options import TranslationOptions
 
 
@@ -33,7 +32,8 @@ class LineTranslator:
         self._options, self._tokenizer = options, saved.tokenizer
         self._columns: tuple[str, str] | None = None  # for source and target in JSON
         if options.writes_json:
-            source, target = direction(saved.config, required_tag(saved.config, options.target_language))
+            directions = Directions(saved.config)
+            source, target = directions.languages(directions.tag(None, options.target_language, is_required=True))
             self._columns = source or "source", target or "target"
         self.model: PreTrainedModel | ExportedModel
         if options.engine is None:
@@ -72,17 +72,16 @@ class LineTranslator:
             **self._generate_kwargs,
         ):
             for index, each in zip(indices, hypotheses, strict=True):
-                translations[index] = [self._line(sources[index], hypothesis) for hypothesis in each]
+                translations[index] = [self._line(sources[index], translation) for translation in each]
             if bar is not None:
                 bar.update(len(indices))
         return [line for each in translations for line in each]
 
-    def _line(self, source: str, hypothesis: str | tuple[str, TranslationScore]) -> bytes:
-        text, score = hypothesis if isinstance(hypothesis, tuple) else (hypothesis, None)
+    def _line(self, source: str, translation: Translation) -> bytes:
         # One line for every tool, because some take U+2028 and similar characters for line ends.
-        text = " ".join(text.splitlines())
+        text = " ".join(translation.text.splitlines())
         if self._columns is not None:
-            source = " ".join(split_tag(self.model.config, source)[1].splitlines())
-            facts = {} if score is None else score.line
+            source = " ".join(Directions(self.model.config).split(source)[1].splitlines())
+            facts = {} if translation.score is None else translation.score.line
             text = json.dumps({self._columns[0]: source, self._columns[1]: text, **facts}, ensure_ascii=False)
         return text.encode() + b"\n"

@@ -9,20 +9,20 @@ from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.pipeline_vaswani import translate_in_batches
+from ..model.pipeline_vaswani import Translation, translate_in_batches
 
 
 T = TypeVar("T")
 
 
-def translate_corpus(
+def best_translations(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     sentences: Sequence[str],
     tokens_per_batch: int = 4096,
     show_progress: bool = True,
     **generate_kwargs: Any,
-) -> list[Any]:
+) -> list[Translation]:
     """Translate sentences; translations are in the order of the sentences.
 
     Collective: the processes share the sentences, and all return the same result. White space around a sentence is
@@ -35,19 +35,23 @@ def translate_corpus(
         tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
         show_progress: Whether the main process shows a bar.
         generate_kwargs: For `translate_in_batches`, such as `target_language`; by default it searches as in 6.1.
-
-    Returns:
-        Texts; with `return_scores` pairs of a text and its `TranslationScore`.
     """
     model.eval()
     stripped = [sentence.strip() for sentence in sentences]
 
-    def translate(indices: list[int]) -> Iterator[tuple[list[int], list[list[str]]]]:
+    def translate(indices: list[int]) -> Iterator[tuple[list[int], list[list[Translation]]]]:
         share = [stripped[index] for index in indices]
         return translate_in_batches(model, tokenizer, share, tokens_per_batch, **generate_kwargs)
 
     description = "Translating" if show_progress else None
-    return [texts[0] for texts in search_on_all_processes([*map(len, stripped)], translate, description)]
+    return [ranked[0] for ranked in search_on_all_processes([*map(len, stripped)], translate, description)]
+
+
+def translate_corpus(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: Sequence[str], **options: Any
+) -> list[str]:
+    """The texts of `best_translations`, whose options it takes. Collective."""
+    return [each.text for each in best_translations(model, tokenizer, sentences, **options)]
 
 
 def search_on_all_processes(

@@ -14,7 +14,7 @@ from ..io.digests import matching_files_digest
 from ..io.files import Json, require_new_file
 from ..io.manifests import MODEL_FILES
 from ..model.ensemble import require_same_tokens
-from ..model.languages_vaswani import direction, target_tag
+from ..model.languages_vaswani import Directions
 from ..model.saved_model import SavedModel
 from ..options.arguments import decisive_names, decisive_values, option, refuse_unused
 from .decoding_arguments import GenerationArguments
@@ -87,7 +87,7 @@ class TranslationOptions(GenerationArguments):
             ValueError: The model does not translate into the language, or the tokens of the ensemble's models differ.
         """
         saved = self.open(self.model)
-        target_tag(saved.config, None, self.target_language)  # refuses a language that is not the model's
+        Directions(saved.config).tag(None, self.target_language)  # refuses a language that is not the model's
         members = [self.open(name, "ensemble") for name in self.ensemble or ()]
         for member in members:
             require_same_tokens(saved.config, member.config, f"{member.place}:")
@@ -116,7 +116,8 @@ class TranslationOptions(GenerationArguments):
         path.stat()  # a missing file is an error now, before the model is loaded
         if kind is None:
             return read_lines(path)
-        source, _ = direction(config, target_tag(config, None, self.target_language))
+        directions = Directions(config)
+        source, _ = directions.languages(directions.tag(None, self.target_language))
         column = self.column or source or "source"
         rows = read_table(path, (column, column))
         return (text.replace("\n", " ") for text, _ in rows)

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
 from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, EndPerSentence, Hypotheses, LengthPerSentence
-from .languages_vaswani import require_tagged
+from .languages_vaswani import Directions
 from .step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder, StepDecoder, named_cache
 
 
@@ -240,7 +240,7 @@ class VaswaniGenerationMixin(GenerationMixin):
             )
         if kwargs.get("attention_mask") is None:
             kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
-        require_tagged(self.config, ids)
+        Directions(self.config).require_tagged(ids)
 
     def _is_search(self, config: GenerationConfig, kwargs: Mapping[str, Any], criteria: list[StoppingCriteria]) -> bool:
         """Whether `search` decodes, rather than a loop of transformers."""

@@ -1,10 +1,10 @@
-"""Languages of a model: its directions, the tags of target languages, and the division of texts into sentences.
+"""Languages: the directions of a model, and the sentences of a text in one of its languages.
 
 A model has one direction, or several; then each source begins with the tag of its target language.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -48,101 +48,96 @@ def is_same_language(one: str, other: str) -> bool:
     return all(a == b for a, b in zip(*subtags, strict=False))
 
 
-def target_tag(config: PreTrainedConfig, source: str | None, target: str | None) -> str | None:
-    """The tag for a pair of languages; each may be None.
-
-    Returns:
-        None if the model has one direction and no tags, or if the languages leave the target open.
-
-    Raises:
-        ValueError: The model does not translate from `source` or into `target`. A model of unknown languages takes any.
-    """
-    if not (tags := getattr(config, "language_tags", None)):
-        for asked, side, word in ((source, "source", "from"), (target, "target", "into")):
-            known = getattr(config, f"{side}_language", None)
-            if asked and known and not is_same_language(asked, known):
-                raise ValueError(f"the model translates {word} {known}, not {asked}; choose a model for that pair")
-        return None
-    sources, targets = (_matching(asked, tags) for asked in (source, target))
-    targets = [code for code in targets if set(sources) - {code}]
-    if not targets:
-        asked = " ".join([*(["from", source] if source else []), *(["into", target] if target else [])])
-        raise ValueError(f"the model translates between {' and '.join(tags)}, not {asked}; choose two of these")
-    return language_tag(targets[0]) if len(targets) == 1 else None
-
-
-def _matching(asked: str | None, codes: Iterable[str]) -> list[str]:
-    """The codes that match a language: the same code if there is one, else its varieties; all codes for None."""
-    if asked in codes:
-        return [asked]
-    return [code for code in codes if not asked or is_same_language(asked, code)]
-
-
-def direction(config: PreTrainedConfig, tag: str | None = None) -> tuple[str | None, str | None]:
-    """Languages to translate from and into, by the tag of a source; None for what is unknown."""
-    target = next((code for code in getattr(config, "language_tags", None) or () if language_tag(code) == tag), None)
-    if target is None:
-        return getattr(config, "source_language", None), getattr(config, "target_language", None)
-    sources = [code for code in config.language_tags if code != target]
-    return sources[0] if len(sources) == 1 else None, target
-
-
-def split_tag(config: PreTrainedConfig, text: str) -> tuple[str | None, str]:
-    """The tag that a text begins with, if any, and the text without it."""
-    tags = map(language_tag, getattr(config, "language_tags", None) or ())
-    tag = next((each for each in tags if text.lstrip().startswith(each)), None)
-    return tag, text if tag is None else text.lstrip().removeprefix(tag).removeprefix(" ")
-
-
-def required_tag(config: PreTrainedConfig, target: str | None) -> str | None:
-    """The tag for a target language; None if the model has one direction.
-
-    Raises:
-        ValueError: The model does not translate into `target`, or has several directions and `target` is None.
-    """
-    tag = target_tag(config, None, target)
-    if tag is None and getattr(config, "language_tags", None):
-        raise _no_target(config)
-    return tag
-
-
-def _no_target(config: PreTrainedConfig) -> ValueError:
-    codes = [*config.language_tags]
-    return ValueError(
-        f"target_language: the model translates between {' and '.join(codes)}; name the target (tgt_lang of the "
-        f"pipeline), or begin each source with {' or '.join(map(language_tag, codes))}"
-    )
-
-
-def tagged(config: PreTrainedConfig, text: str, tag: str | None) -> str:
-    """The text after a tag, unless it has that tag already.
-
-    Raises:
-        ValueError: The text begins with another tag; or the model needs one, and there is none.
-    """
-    present, text = split_tag(config, text)
-    if present and tag not in (None, present):
-        raise ValueError(f"the text begins with {present}, but {tag} is asked for; leave one of the two out")
-    if not (present or tag) and text.strip() and getattr(config, "language_tags", None):
-        raise _no_target(config)
-    return with_tag(text, present or tag)
-
-
 def with_tag(text: str, tag: str | None) -> str:
     """The text after a tag; blank text stays as it is."""
     return f"{tag} {text}" if tag and text.strip() else text
 
 
-def require_tagged(config: PreTrainedConfig, input_ids: torch.Tensor) -> None:
-    """Raise a ValueError if a row of `[batch, source]` ids lacks the tag that a model of several directions needs."""
-    if not (tags := getattr(config, "language_tags", None)):
-        return
-    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-    is_text = input_ids.ne(config.pad_token_id)  # [batch, source]
-    first = input_ids.gather(1, is_text.long().argmax(dim=1, keepdim=True))  # [batch, 1], padding of a blank row
-    allowed = torch.tensor([*tags.values(), config.pad_token_id, *ends], device=input_ids.device)
-    if not torch.isin(first, allowed).all():
-        raise _no_target(config)
+class Directions:
+    """The directions in which a model translates, and the tags that choose between them.
+
+    A tag is None where none is known, or where the model has one direction and no tags.
+
+    Args:
+        config: Configuration of any encoder-decoder.
+    """
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        self._config = config
+        self._tags: Mapping[str, int] = getattr(config, "language_tags", None) or {}
+        self._pair = getattr(config, "source_language", None), getattr(config, "target_language", None)
+
+    def tag(self, source: str | None, target: str | None, is_required: bool = False) -> str | None:
+        """The tag for a pair of languages; each may be None.
+
+        Raises:
+            ValueError: The model does not translate from `source` or into `target`; one of unknown languages takes any.
+                Or the tag `is_required`, and the languages leave open into which of several to translate.
+        """
+        if not self._tags:
+            for asked, known, word in zip((source, target), self._pair, ("from", "into"), strict=True):
+                if asked and known and not is_same_language(asked, known):
+                    raise ValueError(f"the model translates {word} {known}, not {asked}; choose a model for that pair")
+            return None
+        sources, targets = (self._matching(asked) for asked in (source, target))
+        targets = [code for code in targets if set(sources) - {code}]
+        if not targets:
+            asked = " ".join([*(["from", source] if source else []), *(["into", target] if target else [])])
+            codes = " and ".join(self._tags)
+            raise ValueError(f"the model translates between {codes}, not {asked}; choose two of these")
+        if is_required and len(targets) > 1:
+            raise self._no_target()
+        return language_tag(targets[0]) if len(targets) == 1 else None
+
+    def _matching(self, asked: str | None) -> list[str]:
+        """The codes that match a language: the same code if there is one, else its varieties; all codes for None."""
+        if asked in self._tags:
+            return [asked]
+        return [code for code in self._tags if not asked or is_same_language(asked, code)]
+
+    def languages(self, tag: str | None = None) -> tuple[str | None, str | None]:
+        """Languages to translate from and into, by the tag of a source; None for what is unknown."""
+        target = next((code for code in self._tags if language_tag(code) == tag), None)
+        if target is None:
+            return self._pair
+        sources = [code for code in self._tags if code != target]
+        return sources[0] if len(sources) == 1 else None, target
+
+    def split(self, text: str) -> tuple[str | None, str]:
+        """The tag that a text begins with, if any, and the text without it."""
+        tag = next((tag for tag in map(language_tag, self._tags) if text.lstrip().startswith(tag)), None)
+        return tag, text if tag is None else text.lstrip().removeprefix(tag).removeprefix(" ")
+
+    def tagged(self, text: str, tag: str | None) -> str:
+        """The text after a tag, unless it has that tag already.
+
+        Raises:
+            ValueError: The text begins with another tag; or the model needs one, and there is none.
+        """
+        present, text = self.split(text)
+        if present and tag not in (None, present):
+            raise ValueError(f"the text begins with {present}, but {tag} is asked for; leave one of the two out")
+        if self._tags and not (present or tag) and text.strip():
+            raise self._no_target()
+        return with_tag(text, present or tag)
+
+    def require_tagged(self, input_ids: torch.Tensor) -> None:
+        """Raise a ValueError if a row of `[batch, source]` ids lacks the tag that several directions need."""
+        if not self._tags:
+            return
+        config = self._config
+        ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+        is_text = input_ids.ne(config.pad_token_id)  # [batch, source]
+        first = input_ids.gather(1, is_text.long().argmax(dim=1, keepdim=True))  # [batch, 1], padding of a blank row
+        allowed = torch.tensor([*self._tags.values(), config.pad_token_id, *ends], device=input_ids.device)
+        if not torch.isin(first, allowed).all():
+            raise self._no_target()
+
+    def _no_target(self) -> ValueError:
+        return ValueError(
+            f"target_language: the model translates between {' and '.join(self._tags)}; name the target (tgt_lang of "
+            f"the pipeline), or begin each source with {' or '.join(map(language_tag, self._tags))}"
+        )
 
 
 def split_sentences(text: str, language: str | None) -> list[str]:
@@ -159,7 +154,8 @@ def split_sentences(text: str, language: str | None) -> list[str]:
     pieces = [""]
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
         before, *rest = _split_line(line, _base(language))
-        pieces = [*pieces[:-1], pieces[-1] + before, *rest]
+        pieces[-1] += before
+        pieces += rest
     return pieces
 
 
@@ -206,10 +202,16 @@ class Paragraph:
     target: str | None
 
     @classmethod
-    def split(cls, config: PreTrainedConfig, text: str) -> "Paragraph":
-        """Divide a text by the rules of the source language."""
-        tag, text = split_tag(config, text)
-        source, target = direction(config, tag)
+    def split(cls, directions: Directions, text: str) -> "Paragraph":
+        """Divide a text by the rules of the source language.
+
+        Raises:
+            ImportError: The sentence splitter is not installed.
+        """
+        if sentencex is None:
+            raise ImportError("split_sentences: run `pip install sentencex`, or set this to False")
+        tag, text = directions.split(text)
+        source, target = directions.languages(tag)
         pieces = split_sentences(text, source) if text.strip() else [text, "", ""]
         return cls(pieces[::2], [with_tag(sentence, tag) for sentence in pieces[1::2]], target)
 
@@ -222,49 +224,3 @@ class Paragraph:
         space = " " if writes_spaces(self.target) else ""
         before = ["", *(between or space for between in self.spaces[1:-1])]
         return "".join(map("".join, zip(before, translations, strict=True)))
-
-
-class Paragraphs:
-    """Texts, and the sentences to translate instead of them.
-
-    Args:
-        config: The model's configuration.
-        texts: Each with its tag, if it needs one.
-
-    Attributes:
-        sentences: The sentences of all texts, in their order.
-        texts: For each sentence, the index of its text.
-
-    Raises:
-        ImportError: The sentence splitter is not installed.
-    """
-
-    def __init__(self, config: PreTrainedConfig, texts: Sequence[str]) -> None:
-        if sentencex is None:
-            raise ImportError("split_sentences: run `pip install sentencex`, or set this to False")
-        self._paragraphs = [Paragraph.split(config, text) for text in texts]
-        self.sentences = [sentence for paragraph in self._paragraphs for sentence in paragraph.sentences]
-        self.texts = [index for index, paragraph in enumerate(self._paragraphs) for _ in paragraph.sentences]
-
-    def join(
-        self, batches: Iterable[tuple[Sequence[int], Sequence[Sequence[str]]]]
-    ) -> Iterator[tuple[list[int], list[list[str]]]]:
-        """Join translations of sentences.
-
-        Args:
-            batches: Indices of sentences, and the translations of each, best first. Each sentence comes once.
-
-        Yields:
-            After each batch, the indices of the texts that it completes, and the translations of each, best first.
-        """
-        translated: list[dict[int, Sequence[str]]] = [{} for _ in self._paragraphs]
-        for indices, translations in batches:
-            for index, ranked in zip(indices, translations, strict=True):
-                translated[self.texts[index]][index] = ranked
-            begun = dict.fromkeys(self.texts[index] for index in indices)
-            complete = [text for text in begun if len(translated[text]) == len(self._paragraphs[text].sentences)]
-            joined = []
-            for text in complete:
-                ranks = zip(*(ranked for _, ranked in sorted(translated[text].items())), strict=True)
-                joined.append([self._paragraphs[text].join(sentences) for sentences in ranks])
-            yield complete, joined

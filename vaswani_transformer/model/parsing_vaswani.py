@@ -176,12 +176,12 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         ImportError: `return_nltk` needs nltk, which is not installed.
     """
 
-    def stage_parameters(
-        self, return_nltk: bool = False, **forward: Any
+    def _sanitize_parameters(
+        self, return_nltk: bool | None = None, **forward: Any
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if return_nltk and Tree is None:
             raise ImportError("return_nltk: nltk is not installed; run `pip install nltk`")
-        return {}, forward, {"return_nltk": return_nltk}
+        return {}, forward, {} if return_nltk is None else {"return_nltk": return_nltk}
 
     def preprocess(self, items: list[Any]) -> dict[str, list[list[str]]]:
         texts = [item["text"] if isinstance(item, Mapping) and "text" in item else item for item in items]

@@ -2,11 +2,9 @@
 
 import re
 import reprlib
-from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, fields, replace
+from itertools import islice, zip_longest
 from operator import itemgetter
 from types import GeneratorType
 from typing import Any, TypeVar
@@ -18,15 +16,12 @@ from transformers import pipelines as _pipelines
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.utils import logging
 
-from .generation_vaswani import SearchOptions
-from .languages_vaswani import Paragraphs, tagged, target_tag
-from .scores_vaswani import AlignmentHeads, ScoreField, TranslationScore, has_measured_confidence, score_generated
+from .generation_vaswani import LENGTH_FIELDS, SearchOptions
+from .languages_vaswani import Directions, Paragraph
+from .scores_vaswani import AlignmentHeads, TranslationScore, TranslationScorer
 
 
 logger = logging.get_logger(__name__)
-
-# A record with "translation_text", "translation_token_ids" or both, and the fields of `TranslationScore`.
-Translation = dict[str, ScoreField | torch.Tensor]
 
 Result = TypeVar("Result")
 
@@ -36,11 +31,26 @@ _LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
 # search only sentences below 17 tokens reach this limit, since each may generate 50 tokens more than its source.
 _GENERATED_PER_SOURCE_TOKEN = 16
 
-# Options that apply to a single sentence, or with which `generate` takes one at a time.
-_ONE_SENTENCE_ONLY = (
-    *("return_tensors", "return_scores", "return_alignment", "decoder_input_ids"),
-    *("streamer", "assistant_model", "prompt_lookup_num_tokens"),
-)
+# Keywords that apply to a single sentence, or with which `generate` takes one at a time.
+_ONE_SENTENCE_ONLY = ("decoder_input_ids", "streamer", "assistant_model", "prompt_lookup_num_tokens")
+
+# Keywords of `generate` that `SearchOptions` have, or that change no translation.
+_PLAIN_KEYWORDS = {*LENGTH_FIELDS, *(field.name for field in fields(SearchOptions)), "use_cache"}
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translation of a sentence, or of a text of several.
+
+    Attributes:
+        text: The translation.
+        token_ids: Its token ids from the start token on, without padding; those of several sentences in turn.
+        score: How probable the model finds it; None if scores were not asked for.
+    """
+
+    text: str
+    token_ids: list[int]
+    score: TranslationScore | None = None
 
 
 class GeneratingPipeline(Pipeline):
@@ -55,32 +65,26 @@ class GeneratingPipeline(Pipeline):
     _load_image_processor = False
     _load_feature_extractor = False
 
-    def __init__(self, *args: Any, batch_size: int | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.options["batch_size"] = batch_size
-
-    @abstractmethod
-    def stage_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Keywords for `preprocess`, `_forward` and `postprocess`, of the options of the constructor and a call."""
-
-    def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        """Called by the base class with the options of the constructor, the defaults of every call."""
-        self.options = options
-        return self.stage_parameters(**options)
-
-    def __call__(self, inputs: Any, **kwargs: Any) -> Any:
+    def __call__(
+        self, inputs: Any, batch_size: int | None = None, num_workers: int | None = None, **kwargs: Any
+    ) -> Any:
         """Records of each input; `num_workers` concerns data loaders and is ignored."""
-        kwargs.pop("num_workers", None)
-        search = kwargs.get("generation_config")  # replaces what the constructor was given for `generate`
-        kept = {name: value for name, value in self.options.items() if not hasattr(search, name)}
-        options = {name: value for name, value in {**kept, **kwargs}.items() if value is not None}
-        parameters = self.stage_parameters(**options)
+        batch_size = batch_size or self._batch_size
+        preprocess, forward, postprocess = self._sanitize_parameters(**kwargs)
+        search = forward.get("generation_config")  # replaces what the constructor was given for `generate`
+        kept = {name: value for name, value in self._forward_params.items() if not hasattr(search, name)}
+        options = {**kept, **forward, "batch_size": batch_size}
+        parameters = (
+            {**self._preprocess_params, **preprocess},
+            {name: value for name, value in options.items() if value is not None},
+            {**self._postprocess_params, **postprocess},
+        )
 
         def run(items: list[Any]) -> list[list[Any]]:
             return self.run_single(items, *parameters)
 
         if isinstance(inputs, (GeneratorType, Dataset)):
-            return _stream(run, inputs, options.get("batch_size") or 1)
+            return _stream(run, inputs, batch_size or 1)
         is_sequence = isinstance(inputs, Iterable) or hasattr(inputs, "__getitem__")
         if isinstance(inputs, (str, Mapping)) or not is_sequence:
             return run([inputs])[0]
@@ -105,53 +109,52 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     `num_return_sequences` above 1); for a dataset or generator, a lazy iterator over such lists. Texts are translated
     sentence by sentence; the translation of blank text is empty. Keywords of `generate` are passed on; by default it
     decodes as in the paper.
+
+    Args:
+        inputs: A string, a sequence of strings, a `torch.utils.data.Dataset` of strings (such as transformers'
+            `KeyDataset`) or a generator of strings. A string may be replaced by a dict with "text" and optionally
+            "src_lang" and "tgt_lang"; other keys, such as a dataset's columns, are ignored.
+        batch_size: Sentences translated at once. By default a sequence is divided as by `translate_in_batches`; the
+            items of a dataset or generator are translated one by one.
+        truncation: Cut inputs at the tokenizer's `model_max_length`.
+        src_lang, tgt_lang: Languages to translate from and into, which must be the model's. One with several
+            directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
+        split_sentences: Translate texts sentence by sentence, as by default; a line feed ends a sentence, and white
+            space between sentences stays as it is. With a keyword that applies to a single sentence, such as
+            `return_scores` or, in beam search, `num_return_sequences`, each text is translated as one, as with
+            False; parts of several sentences may then be missing, and a warning says so.
+        clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's method does.
+        return_tensors: Return "translation_token_ids", without padding, instead of the text.
+        return_text: Return "translation_text" as well.
+        return_scores: Return the fields of `TranslationScore` as well: how probable the model finds the
+            translation, and each of its words.
+        return_alignment: As `return_scores`, and "alignment": which word of the source each word translates.
+        decoder_input_ids: `[1, prefix]`, tokens with which all translations begin. Other keywords are for
+            `generate`.
+
+    Raises:
+        TypeError: An input is not text.
+        ValueError: The model translates another pair of languages, or does not know into which; or a text has a
+            lone surrogate.
     """
 
-    def __call__(self, inputs: Any, **kwargs: Any) -> Any:
-        """Translate `inputs`.
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        match = _LANGUAGE_PAIR.fullmatch(self.task or "")
+        self._preprocess_params.setdefault("languages", match.groups() if match else (None, None))
+        self._tag(*self._preprocess_params["languages"])  # refuses languages that are not the model's
 
-        Args:
-            inputs: A string, a sequence of strings, a `torch.utils.data.Dataset` of strings (such as transformers'
-                `KeyDataset`) or a generator of strings. A string may be replaced by a dict with "text" and optionally
-                "src_lang" and "tgt_lang"; other keys, such as a dataset's columns, are ignored.
-            batch_size: Sentences translated at once. By default a sequence is divided as by `translate_in_batches`; the
-                items of a dataset or generator are translated one by one.
-            truncation: Cut inputs at the tokenizer's `model_max_length`.
-            src_lang, tgt_lang: Languages to translate from and into, which must be the model's. One with several
-                directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
-            split_sentences: Translate texts sentence by sentence, as by default; a line feed ends a sentence, and white
-                space between sentences stays as it is. With a keyword that applies to a single sentence, such as
-                `return_scores` or, in beam search, `num_return_sequences`, each text is translated as one, as with
-                False; parts of several sentences may then be missing, and a warning says so.
-            clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
-            return_tensors: Return "translation_token_ids", without trailing padding, instead of the text.
-            return_text: Return "translation_text" as well.
-            return_scores: Return the fields of `TranslationScore` as well: how probable the model finds the
-                translation, and each of its words.
-            return_alignment: As `return_scores`, and "alignment": which word of the source each word translates.
-            decoder_input_ids: `[1, prefix]`, tokens with which all translations begin. Other keywords are for
-                `generate`.
-
-        Raises:
-            TypeError: An input is not text.
-            ValueError: The model translates another pair of languages, or does not know into which; or a text has a
-                lone surrogate.
-        """
-        if kwargs.get("src_lang") or kwargs.get("tgt_lang"):  # replace both of the constructor's
-            kwargs = {"src_lang": None, "tgt_lang": None, **kwargs}
-        return super().__call__(inputs, **kwargs)
-
-    def stage_parameters(
-        self, src_lang: str | None = None, tgt_lang: str | None = None, return_text: bool = False, **forward: Any
+    def _sanitize_parameters(
+        self, src_lang: str | None = None, tgt_lang: str | None = None, **options: Any
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        clean_up = forward.get("clean_up_tokenization_spaces")
-        return {"tag": self._tag(src_lang, tgt_lang)}, forward, {"return_text": return_text, "clean_up": clean_up}
+        languages = {"languages": (src_lang, tgt_lang)} if src_lang or tgt_lang else {}
+        names = {"return_tensors", "return_text", "clean_up_tokenization_spaces"}
+        shown = {name: options.pop(name) for name in names & options.keys()}
+        return languages, options, shown
 
     def _tag(self, source: str | None, target: str | None) -> str | None:
-        """The tag for languages, or for those in the task's name; raises a ValueError if they are not the model's."""
-        if not (source or target) and (match := _LANGUAGE_PAIR.fullmatch(self.task or "")):
-            source, target = match.groups()
-        return tag_for(self.model, self.tokenizer, source, target)
+        """The tag for a pair of languages; raises a ValueError if they are not the model's."""
+        return _tag(self.model, self.tokenizer, source, target)
 
     def _tagged_text(self, item: object, tag: str | None, name: str) -> str:
         """A string, or the "text" of a row of a dataset or of a client's request, after its tag, if it needs one."""
@@ -161,31 +164,34 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             if item.get("src_lang") or item.get("tgt_lang"):
                 tag = self._tag(item.get("src_lang"), item.get("tgt_lang"))
             item = item["text"]
-        return tagged(self.model.config, require_text(item, name), tag)
+        return Directions(self.model.config).tagged(require_text(item, name), tag)
 
-    def preprocess(self, items: list[Any], tag: str | None = None) -> dict[str, list[str]]:
+    def preprocess(self, items: list[Any], languages: tuple[str | None, str | None]) -> dict[str, list[str]]:
+        tag = self._tag(*languages)
         return {"texts": [self._tagged_text(item, tag, f"text {index}") for index, item in enumerate(items)]}
 
     def _forward(
         self, model_inputs: dict[str, list[str]], split_sentences: bool = True, **options: Any
-    ) -> dict[str, list[list[Any]]]:
+    ) -> dict[str, list[list[Translation]]]:
         texts = model_inputs["texts"]
         batches = translate_in_batches(self.model, self.tokenizer, texts, split_sentences=split_sentences, **options)
         return {"translations": in_order(batches)}
 
     def postprocess(
-        self, model_outputs: dict[str, list[list[Any]]], return_text: bool = False, clean_up: bool | None = None
-    ) -> list[list[Translation]]:
-        def record(translation: Any) -> Translation:
-            if isinstance(translation, tuple):
-                return record(translation[0]) | translation[1].record
-            if isinstance(translation, str):
-                return {"translation_text": translation}
-            if not return_text:
-                return {"translation_token_ids": translation}
-            options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": clean_up}
-            text = self.tokenizer.decode(translation, **options)
-            return {"translation_token_ids": translation, "translation_text": text}
+        self,
+        model_outputs: dict[str, list[list[Translation]]],
+        return_tensors: bool = False,
+        return_text: bool = False,
+        clean_up_tokenization_spaces: bool = False,
+    ) -> list[list[dict[str, Any]]]:
+        def record(translation: Translation) -> dict[str, Any]:
+            shown: dict[str, Any] = {}
+            if return_tensors:
+                shown["translation_token_ids"] = torch.tensor(translation.token_ids)
+            if return_text or not return_tensors:
+                text, clean = translation.text, self.tokenizer.clean_up_tokenization
+                shown["translation_text"] = clean(text) if clean_up_tokenization_spaces else text
+            return shown if translation.score is None else shown | translation.score.record
 
         return [list(map(record, translations)) for translations in model_outputs["translations"]]
 
@@ -234,12 +240,10 @@ def translate_in_batches(
     truncation: bool = False,
     target_language: str | None = None,
     split_sentences: bool = False,
-    clean_up_tokenization_spaces: bool | None = None,
-    return_tensors: bool = False,
     return_scores: bool = False,
     return_alignment: bool = False,
     **generate_kwargs: Any,
-) -> Iterator[tuple[list[int], list[list[Any]]]]:
+) -> Iterator[tuple[list[int], list[list[Translation]]]]:
     """Translate texts in batches of similar length, the longest first.
 
     So memory runs out in the first batch or never. Blank sentences are not decoded; their empty translations come last.
@@ -257,10 +261,8 @@ def translate_in_batches(
         split_sentences: Translate each text sentence by sentence; white space between sentences stays as it is. With
             an option that applies to a single sentence, texts are translated as they are, and those of several
             sentences raise a warning.
-        clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's `decode` does.
-        return_tensors: Yield token ids, without trailing padding, instead of texts.
-        return_scores: Yield pairs of each translation and its `TranslationScore`.
-        return_alignment: As `return_scores`, with the alignment.
+        return_scores: Score the translations.
+        return_alignment: Score them, with the alignment.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1. `decoder_input_ids` `[1, prefix]` are
             tokens with which all translations begin.
 
@@ -273,112 +275,111 @@ def translate_in_batches(
         ValueError: A sentence has a lone surrogate; the model does not translate into the language, or does not know
             into which; `decoder_input_ids` are no prefix; or scores or alignments are asked for with `custom_generate`.
     """
-    tag = tag_for(model, tokenizer, None, target_language)
-    texts = [tagged(model.config, require_text(text, f"text {index}"), tag) for index, text in enumerate(sentences)]
-    returns = {"return_tensors": return_tensors, "return_scores": return_scores, "return_alignment": return_alignment}
-    asked = {name: True for name, is_asked in returns.items() if is_asked}
-    paragraphs: Paragraphs | None = None
-    joined: set[int] = set()  # texts of several sentences, translated as one
+    directions, tag = Directions(model.config), _tag(model, tokenizer, None, target_language)
+    texts = [directions.tagged(require_text(text, f"text {index}"), tag) for index, text in enumerate(sentences)]
+    search = SearchOptions.for_call(model, generate_kwargs)
+    scorer = None
+    if return_scores or return_alignment:
+        heads = AlignmentHeads.for_model(model) if return_alignment else None
+        scorer = _scorer(model, tokenizer, search, heads, generate_kwargs)
+    paragraphs = None
     if split_sentences:
-        paragraphs, joined = _paragraphs(model, texts, {**generate_kwargs, **asked})
-    reader = _TranslationReader(
-        model, tokenizer, generate_kwargs, **returns, clean_up=clean_up_tokenization_spaces, unmeasured=joined
-    )
-    if paragraphs is not None:
-        texts = paragraphs.sentences
+        obstacles = [name for name in _ONE_SENTENCE_ONLY if generate_kwargs.get(name) is not None]
+        if search.num_return_sequences > 1 and not search.do_sample:
+            obstacles.append("num_return_sequences")  # a text's second best is not its sentences' second best
+        if scorer is not None:
+            obstacles.append("return_alignment" if return_alignment else "return_scores")
+        paragraphs = _paragraphs(directions, texts, obstacles)
+    parts = texts if paragraphs is None else [part for each in paragraphs for part in each.sentences]
 
-    def translations() -> Iterator[tuple[list[int], list[list[Any]]]]:
-        sizes = (tokens_per_batch, batch_size, truncation)
-        for batch in generate_in_batches(model, tokenizer, texts, *sizes, **generate_kwargs):
-            yield batch.indices, reader.read(batch)
-        if blank := [index for index, text in enumerate(texts) if not text.strip()]:
-            yield blank, [reader.empty() for _ in blank]
+    def translate_parts() -> Iterator[tuple[list[int], list[list[Translation]]]]:
+        batches = generate_in_batches(
+            model, tokenizer, parts, tokens_per_batch, batch_size, truncation, **generate_kwargs
+        )
+        for batch in batches:
+            rows, returned = batch.output_ids.flatten(0, 1), batch.output_ids.shape[1]  # [batch * returned, target]
+            translations = _read(tokenizer, rows)
+            if scorer is not None:
+                scores = scorer.score(batch.inputs, rows)
+                translations = [replace(each, score=score) for each, score in zip(translations, scores, strict=True)]
+            yield batch.indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
+        if blank := [index for index, part in enumerate(parts) if not part.strip()]:
+            empty = Translation("", tokenizer("").input_ids, None if scorer is None else scorer.blank())
+            yield blank, [[empty] * search.num_return_sequences for _ in blank]
 
-    yield from translations() if paragraphs is None else paragraphs.join(translations())
-
-
-@dataclass
-class _TranslationReader:
-    """Reads translations from generated tokens: texts or ids, with scores if these are asked for.
-
-    `unmeasured` are the indices of sentences without a confidence.
-    """
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    generate_kwargs: Mapping[str, Any]
-    return_tensors: bool
-    return_scores: bool
-    return_alignment: bool
-    clean_up: bool | None
-    unmeasured: set[int]
-
-    def __post_init__(self) -> None:
-        self.has_scores = self.return_scores or self.return_alignment
-        if self.has_scores and self.generate_kwargs.get("custom_generate") is not None:
-            raise ValueError("return_scores, return_alignment: are the model's; leave them out with custom_generate")
-        self.search = SearchOptions.for_call(self.model, self.generate_kwargs)
-        self.heads = AlignmentHeads.for_model(self.model) if self.return_alignment else None
-
-    def read(self, batch: "GeneratedBatch") -> list[list[Any]]:
-        """The translations of each sentence of a batch, best first."""
-        rows, returned = batch.output_ids.flatten(0, 1), batch.output_ids.shape[1]  # [batch * returned, target]
-        translations = self._decode(rows.cpu())
-        if self.has_scores:
-            translations = list(zip(translations, self._score(batch, rows), strict=True))
-        return [translations[i : i + returned] for i in range(0, len(translations), returned)]
-
-    def empty(self) -> list[Any]:
-        """The translations of a blank sentence."""
-        ids = torch.tensor(self.tokenizer("").input_ids)
-        translations = self._decode(ids.expand(self.search.num_return_sequences, -1))
-        if not self.has_scores:
-            return translations
-        score = TranslationScore(0.0, 0.0, 0, [], alignment=None if self.heads is None else [])
-        return [(translation, score) for translation in translations]
-
-    def _decode(self, output_ids: torch.Tensor) -> list[Any]:
-        if not self.return_tensors:
-            options = {"skip_special_tokens": True, "clean_up_tokenization_spaces": self.clean_up}
-            return self.tokenizer.batch_decode(output_ids, **options)
-        is_token = output_ids.ne(self.tokenizer.pad_token_id)  # [rows, target]; the start token may be padding, too
-        return [ids[: int(row.nonzero().max()) + 1] for ids, row in zip(output_ids, is_token, strict=True)]
-
-    def _score(self, batch: "GeneratedBatch", rows: torch.Tensor) -> list[TranslationScore]:
-        prefix = forced_prefix(self.model, self.generate_kwargs)
-        # The start token is not forced.
-        start = self.model.config.decoder_start_token_id
-        forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == start)
-        is_measured = has_measured_confidence(self.model, self.generate_kwargs)
-        measured = [is_measured and index not in self.unmeasured for index in batch.indices]
-        penalty = (self.search.length_penalty, self.search.length_penalty_type)
-        inputs = (self.model, self.tokenizer, batch.inputs, rows)
-        return score_generated(*inputs, *penalty, self.heads, forced, measured)
+    yield from translate_parts() if paragraphs is None else _join(paragraphs, translate_parts())
 
 
-def _paragraphs(
-    model: PreTrainedModel, texts: Sequence[str], options: dict[str, Any]
-) -> tuple[Paragraphs | None, set[int]]:
-    """The texts in sentences; None if an option applies to a single sentence, or the splitter is not installed.
+def _scorer(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    search: SearchOptions,
+    heads: AlignmentHeads | None,
+    generate_kwargs: Mapping[str, Any],
+) -> TranslationScorer:
+    """What scores the translations of a search; raises a ValueError if the search is not the model's alone."""
+    if generate_kwargs.get("custom_generate") is not None:
+        raise ValueError("return_scores, return_alignment: are the model's; leave them out with custom_generate")
+    prefix = forced_prefix(model, generate_kwargs)
+    # The start token is not forced.
+    forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == model.config.decoder_start_token_id)
+    measured = SearchOptions.for_call(model, getattr(model.config, "confidence_search", None) or {})
+    keywords = {name for name, value in generate_kwargs.items() if value is not None}
+    is_same = replace(search, num_return_sequences=1) == replace(measured, num_return_sequences=1)
+    penalty = search.length_penalty, search.length_penalty_type
+    return TranslationScorer(model, tokenizer, *penalty, heads, forced, is_same and keywords <= _PLAIN_KEYWORDS)
 
-    Also the indices of texts that have several sentences, and are translated as one because of an option.
-    """
-    obstacles = [name for name in _ONE_SENTENCE_ONLY if options.get(name) is not None]
-    search = SearchOptions.for_call(model, options)
-    if search.num_return_sequences > 1 and not search.do_sample:
-        obstacles.append("num_return_sequences")  # a text's second best is not its sentences' second best
+
+def _read(tokenizer: PreTrainedTokenizerBase, output_ids: torch.Tensor) -> list[Translation]:
+    """The translations that `generate` returned, `[rows, target]`."""
+    texts = tokenizer.batch_decode(output_ids, skip_special_tokens=True)
+    is_token = output_ids.ne(tokenizer.pad_token_id)  # [rows, target]; the start token may be padding, too
+    lengths = (is_token * torch.arange(1, output_ids.shape[1] + 1, device=output_ids.device)).amax(1).tolist()
+    rows = zip(texts, output_ids.tolist(), lengths, strict=True)
+    return [Translation(text, ids[:length]) for text, ids, length in rows]
+
+
+def _paragraphs(directions: Directions, texts: Sequence[str], obstacles: Sequence[str]) -> list[Paragraph] | None:
+    """The texts in sentences; None if an option applies to a single sentence, or the splitter is not installed."""
     try:
-        paragraphs = Paragraphs(model.config, texts)
+        paragraphs = [Paragraph.split(directions, text) for text in texts]
     except ImportError as error:
         logger.warning_once(f"{error}; until then, each text is translated as one sentence, and parts may be missing")
-        return None, set()
-    several = {index for index, count in Counter(paragraphs.texts).items() if count > 1}
-    if obstacles and several:
+        return None
+    if not obstacles:
+        return paragraphs
+    if any(len(paragraph.sentences) > 1 for paragraph in paragraphs):
         logger.warning_once(
             f"{obstacles[0]}: applies to a single sentence; a text of several is translated as one, and parts may be "
             "missing"
         )
-    return (None, several) if obstacles else (paragraphs, set())
+    return None
+
+
+def _join(
+    paragraphs: Sequence[Paragraph], batches: Iterable[tuple[list[int], list[list[Translation]]]]
+) -> Iterator[tuple[list[int], list[list[Translation]]]]:
+    """After each batch of sentences, the indices of the texts that it completes, and their translations."""
+    texts = [index for index, paragraph in enumerate(paragraphs) for _ in paragraph.sentences]
+    translated: list[dict[int, list[Translation]]] = [{} for _ in paragraphs]
+    for indices, translations in batches:
+        for index, ranked in zip(indices, translations, strict=True):
+            translated[texts[index]][index] = ranked
+        begun = dict.fromkeys(texts[index] for index in indices)
+        complete = [text for text in begun if len(translated[text]) == len(paragraphs[text].sentences)]
+        joined = []
+        for text in complete:
+            ranks = zip(*(ranked for _, ranked in sorted(translated[text].items())), strict=True)
+            joined.append(
+                [
+                    Translation(
+                        paragraphs[text].join([each.text for each in rank]),
+                        [token for each in rank for token in each.token_ids],
+                    )
+                    for rank in ranks
+                ]
+            )
+        yield complete, joined
 
 
 @dataclass(frozen=True)
@@ -416,9 +417,13 @@ def generate_in_batches(
         generate_kwargs["tokenizer"] = tokenizer
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
     texts = [sentences[index] for index in filled]
-    encoded = encode(model, tokenizer, texts, truncation) if filled else BatchEncoding()
+    longest = getattr(model.config, "max_positions", None)
+    if truncation and longest is not None:
+        longest = min(longest, tokenizer.model_max_length)
+    cut = {"truncation": truncation or longest is not None, "max_length": longest}
+    encoded = tokenizer(texts, **cut) if texts else BatchEncoding()
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
-    _warn_of_long_sentences(model, encoded)
+    _warn_of_long_sentences(model, encoded, lengths)
     costs = {length: _cost(search, length) for length in set(lengths)}
     prefix, added = forced_prefix(model, generate_kwargs), generate_kwargs.get("logits_processor") or []
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
@@ -449,16 +454,14 @@ def forced_prefix(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) ->
     return prefix
 
 
-def _warn_of_long_sentences(model: PreTrainedModel, encoded: BatchEncoding) -> None:
+def _warn_of_long_sentences(model: PreTrainedModel, encoded: BatchEncoding, lengths: Sequence[int]) -> None:
     """Warn once of sentences that are longer than any trained on, including what was cut off."""
     longest = getattr(model.config, "longest_source", None) or getattr(model.config, "max_positions", None)
     if longest is None:
         return
-    lengths = [len(ids) for ids in encoded.get("input_ids", [])]
     # Tokenizers without encodings, in Python, cut off nothing by default.
-    for row, encoding in enumerate(encoded.encodings or ()):
-        lengths[row] += sum(part.special_tokens_mask.count(0) for part in encoding.overflowing)
-    if max(lengths, default=0) > longest:
+    cut_off = [sum(part.special_tokens_mask.count(0) for part in row.overflowing) for row in encoded.encodings or ()]
+    if any(length + cut > longest for length, cut in zip_longest(lengths, cut_off, fillvalue=0)):
         logger.warning_once(
             f"a sentence has more tokens than the longest sentence trained on, {longest}; parts of it may stay "
             "untranslated; divide it"
@@ -495,27 +498,13 @@ def require_text(text: object, name: str) -> str:
     return text
 
 
-def tag_for(
+def _tag(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str | None, target: str | None
 ) -> str | None:
-    """The tag for a pair of languages; see `target_tag`.
-
-    Raises:
-        ValueError: They are not the model's; or its tokenizer, such as NLLB's, has another way to name languages.
-    """
+    """As `Directions.tag`; raises a ValueError, too, if the tokenizer, such as NLLB's, names languages otherwise."""
     if (source or target) and hasattr(tokenizer, "set_src_lang_special_tokens"):
         raise ValueError(
             f"src_lang, tgt_lang: {type(tokenizer).__name__} names languages itself: set its src_lang, and give "
             f"forced_bos_token_id of the target language instead"
         )
-    return target_tag(model.config, source, target)
-
-
-def encode(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str | list[str], truncation: bool, **options: Any
-) -> BatchEncoding:
-    """Token ids of one or several sentences, truncated to the learned position table, if there is one."""
-    longest = getattr(model.config, "max_positions", None)
-    if truncation and longest is not None:
-        longest = min(longest, tokenizer.model_max_length)
-    return tokenizer(text, truncation=truncation or longest is not None, max_length=longest, **options)
+    return Directions(model.config).tag(source, target)

@@ -4,7 +4,6 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -14,9 +13,6 @@ from .beam_search_vaswani import length_penalty
 
 # Target tokens whose logits are computed at once: 300 MB in float32 for the paper's vocabulary.
 _TOKENS_AT_ONCE = 2048
-
-# Options that do not decide which translation is the best, or are compared field by field.
-_NOT_DECISIVE = {"num_return_sequences", "use_cache", "transformers_version", "generation_config"}
 
 ScoreField = float | str | list[float] | list[tuple[int, int]] | None
 
@@ -103,63 +99,65 @@ class TranslationScore:
         return fields
 
 
-def score_generated(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    inputs: Mapping[str, torch.Tensor],
-    output_ids: torch.Tensor,
-    alpha: float,
-    penalty_type: str,
-    heads: AlignmentHeads | None = None,
-    forced: int = 0,
-    is_measured: Sequence[bool] | None = None,
-) -> list[TranslationScore]:
-    """Score translations of a batch, as the model predicts them: without logits processors and sampling.
+@dataclass(frozen=True)
+class TranslationScorer:
+    """Scores translations as the model predicts them: without logits processors and sampling.
 
-    Args:
+    Attributes:
         model: The model, in evaluation mode.
         tokenizer: Its tokenizer.
-        inputs: Arguments of the encoder, `[batch, source]` each.
-        output_ids: `[batch * translations, 1 + target]`, the translations of each source in turn, as `generate` returns
-            them: after the start token, up to the EOS or the length limit, then padding.
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
         heads: What aligns words; None for no alignment.
         forced: Tokens after the start token that were forced, not searched.
-        is_measured: Whether the confidence of each source's first translation was measured; by default of none.
+        is_measured: Whether the search is the one for which the model's confidence was measured.
     """
-    log_probabilities, attention = read_decoder(model, inputs, output_ids, [] if heads is None else [heads.pairs])
-    sources = inputs["input_ids"].tolist()
-    translations = len(output_ids) // len(sources)
-    scores = []
-    for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
-        source, rank = divmod(row, translations)
-        length = _length(ids, tokenizer.eos_token_id, tokenizer.pad_token_id)
-        words = token_words(tokenizer, ids[:length])
-        score = score_tokens(words, values[:length], alpha, penalty_type, forced)
-        if heads is not None:
-            source_words = token_words(tokenizer, sources[source], is_whole=True)
-            links = align_words(heads.token_attention(attention[row, 0]), *source_words, *words)
-            score = replace(score, alignment=links)
-        curve = confidence_curve(model.config, sources[source])
-        if curve is not None and rank == 0 and is_measured is not None and is_measured[source]:
-            score = replace(score, confidence=_interpolate(curve, score.mean))
-        scores.append(score)
-    return scores
 
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    alpha: float
+    penalty_type: str
+    heads: AlignmentHeads | None = None
+    forced: int = 0
+    is_measured: bool = False
 
-def has_measured_confidence(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> bool:
-    """Whether `generate` searches by the model's generation_config alone, as when its confidence was measured."""
-    defaults = {"num_beams": 1, "length_penalty": 1.0, "do_sample": False}
-    defaults |= {name: value for name, value in vars(model.generation_config).items() if value is not None}
-    config, measured = generate_kwargs.get("generation_config"), getattr(model.config, "confidence_search", None)
-    for options in (measured or {}, {} if config is None else vars(config), generate_kwargs):
-        for name, value in options.items():
-            if value is None or name.startswith("_") or name in _NOT_DECISIVE:
-                continue
-            if name not in defaults or value != defaults[name]:
-                return False
-    return True
+    def score(self, inputs: Mapping[str, torch.Tensor], output_ids: torch.Tensor) -> list[TranslationScore]:
+        """Score the translations of a batch.
+
+        Args:
+            inputs: Arguments of the encoder, `[batch, source]` each.
+            output_ids: `[batch * translations, 1 + target]`, the translations of each source in turn, as `generate`
+                returns them: after the start token, up to the EOS or the length limit, then padding.
+        """
+        groups = [] if self.heads is None else [self.heads.pairs]
+        log_probabilities, attention = read_decoder(self.model, inputs, output_ids, groups)
+        sources = inputs["input_ids"].tolist()
+        translations = len(output_ids) // len(sources)
+        scores = []
+        for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
+            source, rank = divmod(row, translations)
+            length = _length(ids, self.tokenizer.eos_token_id, self.tokenizer.pad_token_id)
+            places, words = token_words(self.tokenizer, ids[:length])
+            sums = [0.0] * words
+            for place, value in zip(places, values[:length], strict=True):
+                if place is not None:
+                    sums[place] += value
+            searched = values[self.forced : length]
+            penalty = float(length_penalty(len(searched), self.alpha, self.penalty_type)) if searched else 1.0
+            score = TranslationScore(sum(values[:length]), sum(searched) / penalty, length, sums)
+            if self.heads is not None:
+                source_words = token_words(self.tokenizer, sources[source], is_whole=True)
+                links = align_words(self.heads.token_attention(attention[row, 0]), *source_words, places, words)
+                score = replace(score, alignment=links)
+            curve = confidence_curve(self.model.config, sources[source])
+            if curve is not None and rank == 0 and self.is_measured:
+                score = replace(score, confidence=_interpolate(curve, score.mean))
+            scores.append(score)
+        return scores
+
+    def blank(self) -> TranslationScore:
+        """The score of the empty translation of blank text."""
+        return TranslationScore(0.0, 0.0, 0, [], alignment=None if self.heads is None else [])
 
 
 def confidence_curve(config: PreTrainedConfig, source: Sequence[int]) -> Sequence[Sequence[float]] | None:
@@ -170,28 +168,6 @@ def confidence_curve(config: PreTrainedConfig, source: Sequence[int]) -> Sequenc
     first = next((token for token in source if token != config.pad_token_id), None)
     tags = getattr(config, "language_tags", None) or {}
     return next((curves.get(language) for language, tag in tags.items() if tag == first), None)
-
-
-def score_tokens(
-    words: tuple[Sequence[int | None], int], values: Sequence[float], alpha: float, penalty_type: str, forced: int = 0
-) -> TranslationScore:
-    """The score of a translation, without confidence and alignment.
-
-    Args:
-        words: The result of `token_words`.
-        values: Log-probability of each token, up to the EOS, included, or the length limit.
-        alpha: Exponent of the length penalty.
-        penalty_type: Its formula; see `length_penalty`.
-        forced: Number of the first tokens that were forced, not searched; `score` is that of the others.
-    """
-    places, count = words
-    sums = [0.0] * count
-    for place, value in zip(places, values, strict=True):
-        if place is not None:
-            sums[place] += value
-    searched = values[forced:]
-    penalty = float(length_penalty(len(searched), alpha, penalty_type)) if searched else 1.0
-    return TranslationScore(sum(values), sum(searched) / penalty, len(values), sums)
 
 
 def align_words(

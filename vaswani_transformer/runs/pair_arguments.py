@@ -8,7 +8,7 @@ from datasets import Dataset
 from ..data.corpora import load_parallel_corpus, resolve_languages
 from ..decoding.decoding_arguments import DecodingArguments
 from ..launch.processes import main_process_first
-from ..model.languages_vaswani import target_tag
+from ..model.languages_vaswani import Directions
 from ..model.saved_model import SavedModel
 from ..options.arguments import option
 from .search_scores import languages_to_score
@@ -56,11 +56,11 @@ class PairArguments(DecodingArguments):
         saved = self.open(self.model)
         named = languages_to_score([saved.config], self.source_language, self.target_language)
         languages = resolve_languages([self.corpus], *named)
-        models = [DirectedModel(saved, languages, target_tag(saved.config, *languages))]
+        models = [DirectedModel(saved, languages, Directions(saved.config).tag(*languages))]
         if self.reverse_model is not None:
             saved, languages = self.open(self.reverse_model, "reverse_model"), languages[::-1]
             try:
-                models.append(DirectedModel(saved, languages, target_tag(saved.config, *languages)))
+                models.append(DirectedModel(saved, languages, Directions(saved.config).tag(*languages)))
             except ValueError as error:
                 raise ValueError(f"reverse_model: {error}") from None
         return models

@@ -11,12 +11,12 @@ from datasets import Dataset
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.cleaning import encode_corpus
-from ..decoding.translation import translate_corpus
+from ..decoding.translation import best_translations
 from ..evaluation.confidence import ConfidenceReport, measure_confidence
 from ..evaluation.perplexity import Perplexity, perplexity
 from ..evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
 from ..evaluation.test_sets import TestSet
-from ..model.languages_vaswani import direction, required_tag, target_tag
+from ..model.languages_vaswani import Directions
 from ..model.scores_vaswani import TranslationScore
 from ..model.target_tokenizer import encodes_targets
 from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
@@ -59,11 +59,11 @@ def languages_to_score(
         ValueError: A model does not translate between them, or has several directions and `target` is None.
     """
     if configs:
-        tag = target_tag(configs[0], source, target) or required_tag(configs[0], target)
-        default_source, default_target = direction(configs[0], tag)
+        directions = Directions(configs[0])
+        default_source, default_target = directions.languages(directions.tag(source, target, is_required=True))
         source, target = source or default_source, target or default_target
     for config in configs:
-        target_tag(config, source, target)
+        Directions(config).tag(source, target)
     return source, target
 
 
@@ -89,12 +89,11 @@ def translate_test_set(
         search["target_language"] = test_set.languages[1]
         search["return_scores"] = return_scores
         started = time.perf_counter()
-        texts = translate_corpus(model, tokenizer, test_set.sources, tokens_per_batch, **search)
-        seconds, scores = time.perf_counter() - started, None
-        if return_scores:
-            texts, scores = map(list, zip(*texts, strict=True))
+        translations = best_translations(model, tokenizer, test_set.sources, tokens_per_batch, **search)
+        seconds = time.perf_counter() - started
+        scores = [each.score for each in translations] if return_scores else None
         # One line each, so that the written file has the same scores.
-        lines = [" ".join(text.splitlines()) for text in texts]
+        lines = [" ".join(each.text.splitlines()) for each in translations]
         searches.append(Translations(lines, number, alpha, seconds, scores))
     return searches
 
@@ -108,7 +107,7 @@ def reference_perplexity(
     source, target = test_set.languages
     pairs = zip(test_set.sources, test_set.references, strict=True)
     corpus = Dataset.from_list([{"translation": {source: text, target: texts[0]}} for text, texts in pairs])
-    tag = target_tag(model.config, source, target)
+    tag = Directions(model.config).tag(source, target)
     return perplexity(model, tokenizer, encode_corpus(corpus, tokenizer, source, target, source_tag=tag))
 
 

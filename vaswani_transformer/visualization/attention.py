@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.languages_vaswani import require_tagged
+from ..model.languages_vaswani import Directions
 from ..model.scores_vaswani import eager_attention
 from ..model.target_tokenizer import for_targets
 from .tokens import shown_tokens
@@ -89,7 +89,7 @@ def read_attention(
     """
     model.eval()
     inputs = tokenizer(source, return_tensors="pt").to(model.device)  # [1, S]
-    require_tagged(model.config, inputs.input_ids)
+    Directions(model.config).require_tagged(inputs.input_ids)
     if target is None:
         labels = model.generate(**inputs, num_return_sequences=1, return_dict_in_generate=False)[:, 1:]
     elif isinstance(target, str):

@@ -10,7 +10,7 @@ import gradio as gr
 from jinja2 import Environment, FileSystemLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.languages_vaswani import Paragraph, direction, language_name, required_tag, split_tag, tagged
+from ..model.languages_vaswani import Directions, Paragraph, language_name
 from ..model.pipeline_vaswani import in_order, translate_in_batches
 from .explorer import explore
 
@@ -50,17 +50,19 @@ def demo_page(
 
     `target_language` is for a model of several directions, and `options` are for `generate`.
     """
-    tag = required_tag(model.config, target_language)
-    languages = direction(model.config, tag)
-    title = f"{' to '.join(language_name(code) for code in languages if code) or 'Translate'} with {name}"
+    directions = Directions(model.config)
+    tag = directions.tag(None, target_language, is_required=True)
+    title = (
+        f"{' to '.join(language_name(code) for code in directions.languages(tag) if code) or 'Translate'} with {name}"
+    )
 
     def translate(text: str) -> tuple[str, str]:
         with _shown_errors():
-            return translate_text(model, tokenizer, tagged(model.config, text.strip(), tag), **options)
+            return translate_text(model, tokenizer, directions.tagged(text.strip(), tag), **options)
 
     def show_explorer(text: str) -> str:
         with _shown_errors():
-            source = tagged(model.config, text.strip(), tag)
+            source = directions.tagged(text.strip(), tag)
             view = explore(model, tokenizer, source, alternatives=2, max_tokens=_EXPLORED_TOKENS, **options)
             return view._repr_html_()
 
@@ -80,7 +82,8 @@ def translate_text(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, **options: Any
 ) -> tuple[str, str]:
     """The translation of a text, and HTML with all hypotheses of each sentence, and the alignment of the best."""
-    paragraph = Paragraph.split(model.config, text)
+    directions = Directions(model.config)
+    paragraph = Paragraph.split(directions, text)
     beams = options.get("num_beams") or model.generation_config.num_beams or 1
     has_one_vocabulary = getattr(model.config, "target_vocab_size", None) is None  # alignment needs that
     batches = translate_in_batches(
@@ -92,11 +95,11 @@ def translate_text(
         num_return_sequences=beams,
         **options,
     )
-    translations = in_order(batches)  # for each sentence, pairs of a text and its score
-    sources = [split_tag(model.config, sentence)[1] for sentence in paragraph.sentences]
+    translations = in_order(batches)
+    sources = [directions.split(sentence)[1] for sentence in paragraph.sentences]
     pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     result = pages.get_template("demo.html.jinja").render(sentences=zip(sources, translations, strict=True))
-    return paragraph.join([hypotheses[0][0] for hypotheses in translations]), result
+    return paragraph.join([hypotheses[0].text for hypotheses in translations]), result
 
 
 @contextmanager
