@@ -2,13 +2,10 @@
 
 import dataclasses
 import json
-import os
 import random
 import re
 import shutil
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -21,7 +18,6 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.records import ScoreRecord
 
 
@@ -243,48 +239,3 @@ def test_the_error_rate_counts_sure_links_twice():
     sure, possible = [{(0, 0), (1, 1)}], [{(0, 0), (1, 1), (2, 1)}]
     assert error_rate(sure, sure, possible) == 0
     assert error_rate([{(0, 0), (2, 1), (5, 5)}], sure, possible) == pytest.approx(1 - (1 + 2) / (3 + 2))
-
-
-# Stands for python3: notes its arguments, and leaves what gpu.sh looks for after a training, unless that diverges.
-STAND_IN = f"""#!{sys.executable}
-import json, os, pathlib, sys
-with open(os.environ["CALLS"], "a") as calls:
-    print(json.dumps(sys.argv[1:]), file=calls)
-if "1e9" in sys.argv:
-    sys.exit("training diverged")
-if "--output_dir" in sys.argv:
-    run = pathlib.Path(sys.argv[sys.argv.index("--output_dir") + 1])
-    names = "README.md all_results.json translations.test.txt parses.validation.txt learning_curve.png results.json"
-    for name in [*names.split(), "checkpoint-20/model.safetensors"]:
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        (run / name).touch()
-"""
-
-
-def test_the_script_for_a_gpu_calls_programs_with_options_that_they_have(tmp_path, monkeypatch):
-    program, calls = tmp_path / "bin" / "python3", tmp_path / "calls"
-    program.parent.mkdir()
-    program.write_text(STAND_IN, encoding="utf-8")
-    program.chmod(0o755)
-    shutil.copytree(REPOSITORY / "recipes", tmp_path / "recipes")  # the script works in the folder two above its own
-    script = [tmp_path / "recipes" / "benchmarks" / "gpu.sh", tmp_path / "data", tmp_path / "out"]
-    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "CALLS": str(calls)}
-    subprocess.run(["bash", *script], env=environment, check=True)
-    left = "multi30k.README.md", "canlaws_newstest2014.json", "craft.parses.validation.txt", "diverging.txt"
-    assert [name for name in left if not (tmp_path / "out" / name).exists()] == []
-
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    parse, parsed = RecipeParser.parse, []
-
-    def parse_and_stop(parser: RecipeParser, *argv: object) -> None:
-        parsed.append(parse(parser, *argv))
-        raise SystemExit
-
-    monkeypatch.setattr(RecipeParser, "parse", parse_and_stop)
-    commands = [json.loads(line) for line in calls.read_text(encoding="utf-8").splitlines()]
-    recipes = [command for command in commands if command[0].startswith("recipes/")]
-    for recipe, *options in recipes:
-        with pytest.raises(SystemExit) as stop:
-            call_recipe(recipe.removeprefix("recipes/"), *options)
-        assert stop.value.code is None, (recipe, stop.value.code)
-    assert len(parsed) == len(recipes) == 10

@@ -122,20 +122,3 @@ def test_an_export_of_another_vocabulary_is_refused(saved, tokenizer):
     assert len(other) == len(tokenizer)
     with pytest.raises(ValueError, match=r"engine: .* was not made of this model, which has another vocabulary"):
         ExportedModel(saved / "engine", distinct(50).config, other, torch.device("cpu"))
-
-
-@pytest.mark.system
-def test_onnx_translates_as_our_model(trained, tokenizer, tmp_path):
-    """What it has learned by heart, which ends before the limits that differ."""
-    pytest.importorskip("onnxruntime")
-    trained.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    lines = [english for english, _ in phrasebook("validation")[:16]]
-    (tmp_path / "input").write_text("".join(f"{line}\n" for line in ["", *lines]), encoding="utf-8")
-    model = ("--model", tmp_path / "model")
-    call_recipe("export.py", *model, "--to", "onnx", "--output", tmp_path / "onnx", "--num_beams", 1)
-    arguments = (*model, "--input", tmp_path / "input")
-    call_recipe("translate.py", *arguments, "--engine", tmp_path / "onnx", "--output", tmp_path / "found")
-    call_recipe("translate.py", *arguments, "--num_beams", 1, "--output", tmp_path / "expected")
-    assert (tmp_path / "found").read_bytes() == (tmp_path / "expected").read_bytes()
-    assert len(set((tmp_path / "found").read_text(encoding="utf-8").splitlines())) == 17

@@ -127,21 +127,6 @@ def test_files_are_translated_into_the_language_named(two_way, tmp_path):
     assert translate("--overwrite", "--target_language", "en") == [{"de": "Dogs!", "en": expected[0]}]
 
 
-def test_recipes_ask_for_the_target_language(two_way, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("text").write_text("Dogs!\n", encoding="utf-8")
-    recipes = {
-        "export.py": ("--to", "marian", "--output", "out", "--text", "text"),
-        "explore.py": ("--source", "Dogs!", "--output", "out"),
-        "visualize_attention.py": ("--source", "Dogs!", "--target", "Hunde!", "--output", "out.svg"),
-        "score.py": ("--source", "text", "--reference", "text", "--output_dir", "out"),
-    }
-    for recipe, arguments in recipes.items():
-        with pytest.raises(SystemExit, match="the model translates between de and en; name the target"):
-            call_recipe(recipe, "--model", two_way, *arguments)
-        assert [path.name for path in tmp_path.iterdir()] == ["text"]
-
-
 @pytest.mark.parametrize(
     ("model", "given", "expected"),
     [

@@ -374,15 +374,3 @@ def test_dropout_drops_each_of_four_neighbours_independently(probability):
 @pytest.mark.parametrize(("probability", "training", "expected"), [(0.0, True, 1), (0.5, False, 1), (1.0, True, 0)])
 def test_dropout_drops_nothing_in_evaluation_and_all_at_probability_one(probability, training, expected):
     assert drop_out(torch.ones(7), probability, training).eq(expected).all()
-
-
-@pytest.mark.parametrize("is_tied", [True, False])
-def test_all_embeddings_and_the_softmax_are_resized(is_tied):
-    sizes = {"d_model": 8, "d_ff": 8, "num_heads": 1, "encoder_layers": 1, "decoder_layers": 1}
-    model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=20, **sizes, tie_word_embeddings=is_tied))
-    before = model.get_decoder().embed_tokens.weight.detach().clone()
-    model.resize_token_embeddings(24)
-    parts = (model.get_encoder().embed_tokens, model.get_decoder().embed_tokens, model.lm_head)
-    assert {len(part.weight) for part in parts} == {model.config.vocab_size} == {24}
-    assert len({part.weight.data_ptr() for part in parts}) == (1 if is_tied else 3)
-    assert torch.equal(model.get_decoder().embed_tokens.weight[:20], before)

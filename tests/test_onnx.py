@@ -105,6 +105,13 @@ def test_the_recipe_reports_that_translations_are_the_same(exported):
         call_recipe("export.py", "--model", exported.parent / "demo", "--to", "onnx", "--output", exported)
 
 
+def test_translate_takes_it_in_place_of_the_model(exported, tmp_path):
+    (tmp_path / "input").write_text("".join(f"{line}\n" for line in ["", *SOURCES]), encoding="utf-8")
+    files = ("--input", tmp_path / "input", "--output", tmp_path / "output")
+    call_recipe("translate.py", "--model", exported.parent / "demo", "--engine", exported, *files)
+    assert (tmp_path / "output").read_text(encoding="utf-8").splitlines() == ["", *(german for _, german in PAIRS)]
+
+
 @pytest.mark.parametrize("num_beams", [1, 4])
 def test_hypotheses_are_the_same_also_of_unknown_sentences(exported, trained, tokenizer, num_beams):
     sources = tokenizer([english for english, _ in phrasebook("test")[:16]])["input_ids"]

@@ -94,22 +94,6 @@ def test_mistakes_are_one_line(options, message, tmp_path, monkeypatch, capfd):
     assert not (tmp_path / "new.mrg").exists()
 
 
-@pytest.mark.parametrize(
-    ("recipe", "options"),
-    [
-        ("translate.py", ["--input", "old.mrg", "--output", "new.mrg"]),
-        ("score.py", ["--source", "old.mrg", "--reference", "old.mrg", "--output_dir", "new.mrg"]),
-    ],
-)
-def test_recipes_of_translation_refuse_a_parser(model, recipe, options, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "old.mrg").write_text("Cats .\n", encoding="utf-8")
-    message = f"{recipe}: model: {model}: is a model for constituency-parsing; name one for translation"
-    with pytest.raises(SystemExit, match=message):
-        call_recipe(recipe, "--model", model, *options)
-    assert not (tmp_path / "new.mrg").exists()
-
-
 def test_a_translation_model_does_not_parse(lively_model, text, tmp_path):
     with pytest.raises(SystemExit, match="is a model for translation; name one for constituency-parsing"):
         call_recipe("parse.py", "--model", lively_model, "--input", text, "--output", tmp_path / "trees.mrg")

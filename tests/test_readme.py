@@ -348,7 +348,7 @@ def test_links_and_paths_resolve(page):
         assert path.startswith("runs/") or any((base / path).exists() for base in bases), path
 
 
-@pytest.mark.parametrize("chapter", CHAPTERS, ids=name_of)
+@pytest.mark.parametrize("chapter", [*CHAPTERS, REPOSITORY / "recipes" / "benchmarks" / "gpu.sh"], ids=name_of)
 def test_options_exist(chapter):
     sources = [path.read_text(encoding="utf-8") for room in ROOMS for path in room.rglob("*.py")]
     ours = {name for text in sources for pair in OPTION.findall(text) for name in pair}

@@ -516,15 +516,8 @@ def test_samples_depend_on_the_seed_and_the_line_alone(run, error, source, outpu
     assert output.read_text(encoding="utf-8").split("\n") == samples
 
 
-def test_samples_come_from_the_k_most_probable_tokens_or_from_all(run, source, output, lively_model):
+def test_samples_come_from_the_k_most_probable_tokens(run, source, output):
     run("--input", source, "--output", output, "--num_beams", 1)
     greedy = output.read_bytes()
     run("--input", source, "--output", output, "--do_sample", "--top_k", 1, "--overwrite")
     assert output.read_bytes() == greedy
-    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
-    drawn = {"do_sample": True, "temperature": 1e4, "num_return_sequences": 1000, "max_new_tokens": 1}
-    for top_k, at_least, at_most in ((None, 100, 1000), (3, 3, 3)):
-        ids = model.generate(
-            torch.tensor([[5, 1]]), **decoding.GenerationArguments(top_k=top_k, **drawn).generate_kwargs
-        )
-        assert at_least <= len(ids[:, 1].unique()) <= at_most

@@ -38,14 +38,13 @@ class ForcedPhrases:
     """
 
     def __init__(self, phrases: Sequence[Sequence[int] | Sequence[Sequence[int]]]) -> None:
-        try:
+        is_valid = bool(phrases) and all(isinstance(each, Sequence) and each for each in phrases)
+        if is_valid:
             self.phrases = [[each] if isinstance(each[0], int) else [*each] for each in phrases]
-            is_valid = bool(self.phrases) and all(
-                phrase and all(isinstance(token, int) for token in phrase)
+            is_valid = all(
+                isinstance(phrase, Sequence) and phrase and all(isinstance(token, int) for token in phrase)
                 for phrase in chain.from_iterable(self.phrases)
             )
-        except (TypeError, IndexError):
-            is_valid = False
         if not is_valid:
             raise ValueError(f"phrases: is {phrases!r}; give token ids of each phrase, or of each several alternatives")
 
