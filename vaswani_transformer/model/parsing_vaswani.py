@@ -176,7 +176,7 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         ImportError: `return_nltk` needs nltk, which is not installed.
     """
 
-    def _sanitize_parameters(
+    def stage_options(
         self, return_nltk: bool | None = None, **forward: Any
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         if return_nltk and Tree is None:

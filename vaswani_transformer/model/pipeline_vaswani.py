@@ -2,6 +2,7 @@
 
 import re
 import reprlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice, zip_longest
@@ -65,19 +66,33 @@ class GeneratingPipeline(Pipeline):
     _load_image_processor = False
     _load_feature_extractor = False
 
+    def __init__(self, *args: Any, batch_size: int | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.batch_size = batch_size
+
+    @abstractmethod
+    def stage_options(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Keywords for `preprocess`, `_forward` and `postprocess`."""
+
+    def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+        """Called by the base class with the options of the constructor, the defaults of every call."""
+        self.defaults = self.stage_options(**options)
+        return self.defaults
+
     def __call__(
         self, inputs: Any, batch_size: int | None = None, num_workers: int | None = None, **kwargs: Any
     ) -> Any:
         """Records of each input; `num_workers` concerns data loaders and is ignored."""
-        batch_size = batch_size or self._batch_size
-        preprocess, forward, postprocess = self._sanitize_parameters(**kwargs)
-        search = forward.get("generation_config")  # replaces what the constructor was given for `generate`
-        kept = {name: value for name, value in self._forward_params.items() if not hasattr(search, name)}
+        batch_size = batch_size or self.batch_size
+        preprocess, forward, postprocess = self.stage_options(**kwargs)
+        before, search, after = self.defaults
+        config = forward.get("generation_config")  # replaces what the constructor was given for `generate`
+        kept = {name: value for name, value in search.items() if not hasattr(config, name)}
         options = {**kept, **forward, "batch_size": batch_size}
         parameters = (
-            {**self._preprocess_params, **preprocess},
+            {**before, **preprocess},
             {name: value for name, value in options.items() if value is not None},
-            {**self._postprocess_params, **postprocess},
+            {**after, **postprocess},
         )
 
         def run(items: list[Any]) -> list[list[Any]]:
@@ -141,10 +156,10 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         match = _LANGUAGE_PAIR.fullmatch(self.task or "")
-        self._preprocess_params.setdefault("languages", match.groups() if match else (None, None))
-        self._tag(*self._preprocess_params["languages"])  # refuses languages that are not the model's
+        languages = self.defaults[0].setdefault("languages", match.groups() if match else (None, None))
+        self._tag(*languages)  # refuses languages that are not the model's
 
-    def _sanitize_parameters(
+    def stage_options(
         self, src_lang: str | None = None, tgt_lang: str | None = None, **options: Any
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
         languages = {"languages": (src_lang, tgt_lang)} if src_lang or tgt_lang else {}
