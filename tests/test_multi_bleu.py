@@ -161,6 +161,8 @@ def test_the_metric_has_both_and_says_which(german):
     paper = metric.compute(predictions=hypotheses, references=references, language="de")
     assert paper["score"] == paper_bleu(hypotheses, references, "de")
     assert "|tok:moses-de|compounds:split|" in paper["signature"]
+    austrian = MultiBleu().compute(predictions=hypotheses, references=references, language="de_AT")
+    assert austrian == paper
     several = [[reference, "x"] for reference in references]
     assert MultiBleu().compute(predictions=hypotheses, references=several)["signature"].startswith("nrefs:2|")
 

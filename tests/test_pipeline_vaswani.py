@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, pipeline
 from transformers.pipelines.pt_utils import KeyDataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
@@ -149,6 +149,14 @@ def test_several_hypotheses_are_returned_on_request(translator):
     assert translator(["", "Dogs!"], num_return_sequences=3, **SHORT) == [[{"translation_text": ""}] * 3, hypotheses]
     translator.model.generation_config.num_return_sequences = 2
     assert translate_all(translator, [" ", "Dogs!"]) == [["", ""], [row["translation_text"] for row in hypotheses[:2]]]
+
+
+def test_the_configuration_of_a_call_replaces_the_search_of_the_constructor(lively_model):
+    config = GenerationConfig(num_beams=2, max_new_tokens=12)
+    plain = pipeline("translation", model=str(lively_model))
+    short = pipeline("translation", model=str(lively_model), max_new_tokens_over_source=0)
+    assert short(SENTENCES) != plain(SENTENCES)
+    assert short(SENTENCES, generation_config=config) == plain(SENTENCES, generation_config=config)
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])

@@ -179,7 +179,9 @@ def alignments(
     args: Arguments, models: list[DirectedModel], sources: list[str], targets: list[str]
 ) -> dict[str, list[Pairs]]:
     """The links of each kind of alignment that is compared."""
-    forward, backward = (Aligner(args.load(each.saved), each.saved.tokenizer, each.tag) for each in models)
+    forward, backward = (
+        Aligner(args.load(each.saved), each.saved.tokenizer, each.tag, args.tokens_per_batch) for each in models
+    )
     config = forward.model.config
     layer = AlignmentHeads([[config.decoder_layers - 1, head] for head in range(config.decoder_attention_heads)])
     both = forward.align(sources, targets, [AlignmentHeads.for_model(forward.model), layer])

@@ -127,8 +127,9 @@ class MultiBleu(evaluate.Metric):
         number = counts.pop() if len(counts) == 1 else "var"
         tokens = "tok:spaces"
         if language is not None:
-            compounds = "split" if language == "de" else "whole"
-            tokens = f"tok:moses-{language}|compounds:{compounds}|sacremoses:{importlib.metadata.version('sacremoses')}"
+            code = re.split("[-_]", language)[0]  # as `paper_tokenizer` takes it
+            compounds = "split" if code == "de" else "whole"
+            tokens = f"tok:moses-{code}|compounds:{compounds}|sacremoses:{importlib.metadata.version('sacremoses')}"
         return {
             "score": bleu.score,
             "precisions": bleu.precisions,

@@ -134,6 +134,7 @@ def summarize_sweep(runs: Mapping[str, Mapping[int, RunRecord]], run: Provenance
             departures=[
                 f"{name}: {value} (the paper: {paper})"
                 for name, value, paper in departures(vars(first.settings) | first.settings.others)
+                if name != "average_last"  # 6.2 averages no checkpoints
             ],
         ),
     )

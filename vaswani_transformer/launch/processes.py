@@ -130,7 +130,8 @@ def on_each_machine(function: Callable[[], Result]) -> Result:
     """Call a function on the first process of each machine, and return its result on every rank there. Collective.
 
     Raises:
-        ValueError, OSError: As from the function, on every rank; of several machines, from the first that failed.
+        ValueError, OSError: As from the function, on every rank; of several machines, from the first that failed, and
+            a ValueError if that is not the main process's.
     """
     state = PartialState()
     if state.num_processes == 1:
@@ -139,7 +140,7 @@ def on_each_machine(function: Callable[[], Result]) -> Result:
     if state.is_local_main_process:
         result, error = _outcome(function)
         if error is not None and not state.is_main_process:
-            error = type(error)(f"{error} (on {platform.node()})")
+            error = ValueError(f"{error} (on {platform.node()})")
         outcome = result, error
     return _share(outcome)[state.process_index - state.local_process_index]
 

@@ -12,7 +12,14 @@ from typing import Any, TypeVar
 
 import torch
 from torch.utils.data import Dataset, IterableDataset
-from transformers import AutoModelForSeq2SeqLM, BatchEncoding, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    BatchEncoding,
+    GenerationConfig,
+    Pipeline,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers import pipelines as _pipelines
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.utils import logging
@@ -86,9 +93,10 @@ class GeneratingPipeline(Pipeline):
         batch_size = batch_size or self.batch_size
         preprocess, forward, postprocess = self.stage_options(**kwargs)
         before, search, after = self.defaults
-        config = forward.get("generation_config")  # replaces what the constructor was given for `generate`
-        kept = {name: value for name, value in search.items() if not hasattr(config, name)}
-        options = {**kept, **forward, "batch_size": batch_size}
+        if "generation_config" in forward:  # replaces what the constructor was given for `generate`
+            names = {*vars(GenerationConfig()), *LENGTH_FIELDS, *SearchOptions.__dataclass_fields__}
+            search = {name: value for name, value in search.items() if name not in names}
+        options = {**search, **forward, "batch_size": batch_size}
         parameters = (
             {**before, **preprocess},
             {name: value for name, value in options.items() if value is not None},

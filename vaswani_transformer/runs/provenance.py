@@ -74,9 +74,10 @@ def _published_path(name: str) -> str:
 
 
 def _command() -> str:
-    """The command of this process, with shortened paths, and "..." for the value of `--hub_token`."""
+    """The command of this process, with shortened paths, and "..." for the value of `--hub_token` or `--hub-token`."""
     words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    shown = ["..." if before == "--hub_token" else _published_path(word) for before, word in pairwise(["", *words])]
+    secret = ("--hub_token", "--hub-token")
+    shown = ["..." if before in secret else _published_path(word) for before, word in pairwise(["", *words])]
     return shlex.join(["python", *shown])
 
 

@@ -44,7 +44,8 @@ class LabelSmoothedLoss:
 
     For a trainer's `compute_loss_func`. The trainer passes the number of target tokens of the global batch, over all
     processes and accumulation steps, so that the gradient does not depend on how the batch was divided. Without
-    gradients, in evaluation, the plain negative log-likelihood is returned, whose exponential is the perplexity.
+    gradients, in evaluation, the plain negative log-likelihood is returned, whose exponential is the perplexity of
+    the batch.
 
     Args:
         epsilon: Share of the target taken from the label (paper: 0.1).
