@@ -211,23 +211,3 @@ def test_accelerate_deals_every_process_its_part_of_each_global_batch(processes,
         dealt = [index for rank in ranks for batch in rank[number * steps : (number + 1) * steps] for index in batch]
         assert len(dealt) == len(whole)  # disjoint
         assert set(dealt) == set(whole)
-
-
-@pytest.mark.parametrize(("lengths", "budget"), [([(5, 5)] * 39, 15), ([(1, 1)] * 40 + [(9, 9)], 30)])
-def test_fewer_sentences_than_parts_are_refused(lengths, budget):
-    with pytest.raises(ValueError, match=r"^source_tokens, target_tokens: a batch of 3 sentences .* 4 micro-batches"):
-        sampler(lengths, budget, budget, num_parts=4)
-    sampler(lengths, budget, budget, num_parts=3)
-
-
-@pytest.mark.parametrize(
-    ("source", "target", "message"),
-    [
-        ([1, 9], [7, 1], r"^target_tokens: .* 7 tokens; raise it"),
-        ([], [], r"^source_lengths, target_lengths: 0 and 0 of them"),
-        ([3, 4], [3], r"^source_lengths, target_lengths: 2 and 1 of them"),
-    ],
-)
-def test_lengths_that_cannot_be_planned_are_refused(source, target, message):
-    with pytest.raises(ValueError, match=message):
-        TokenBudgetBatchSampler(source, target, 99, 6)

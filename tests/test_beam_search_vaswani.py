@@ -181,21 +181,6 @@ def test_phrases_may_begin_in_the_prefix(talkative_model):
     assert row[:4] == [0, 5, 9, 17]
 
 
-@pytest.mark.parametrize(
-    ("phrases", "settings", "message"),
-    [
-        ([[5]], {"num_beams": 1}, "beam search finds them; give num_beams"),
-        *((phrases, {}, "is .*; give token ids") for phrases in ([], [[5, EOS]], [[5, [6]]])),
-        ([[5, 6, 7]], {"max_new_tokens": 2}, "have at least 3 tokens, and a translation here at most 2;"),
-    ],
-)
-def test_phrases_that_no_search_can_find_are_refused(talkative_model, phrases, settings, message):
-    with pytest.raises(ValueError, match=f"^phrases: {message}"):
-        talkative_model.generate(
-            as_batch(SOURCES), **{"num_beams": 2, "custom_generate": ForcedPhrases(phrases), **settings}
-        )
-
-
 @pytest.mark.parametrize("num_beams", [2, 3, 4, 21])
 @pytest.mark.parametrize(("alpha", "kind"), [(0.6, "gnmt"), (0.0, "gnmt"), (1.0, "transformers"), (-1.0, "gnmt")])
 @pytest.mark.parametrize("rule", ["never", False, True])

@@ -248,14 +248,6 @@ def test_labels_of_parses_are_not_sampled(pairs):
 # Refusals.
 
 
-def test_other_tokenizers_than_of_byte_pairs_are_refused(model, pairs, tmp_path):
-    words = (text for pair in phrasebook("validation") for text in pair)
-    word_pieces = VaswaniTokenizer.train(words, 400, model="wordpiece", show_progress=False)
-    refusal = r"^bpe_dropout: samples sub-words of a byte-pair vocabulary of VaswaniTokenizer.train, and of no other; "
-    with pytest.raises(ValueError, match=refusal):
-        dropout_trainer(model, word_pieces, pairs, tmp_path)
-
-
 def test_ids_that_are_no_text_are_refused(tokenizer):
     dropout = BpeDropout(tokenizer, 0.1)
     for ids in ([5, -100], [tokenizer("ä").input_ids[1]], [5, 0, 1]):

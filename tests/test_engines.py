@@ -102,14 +102,6 @@ def test_a_source_longer_than_the_positions_is_cut(saved, tokenizer):
     assert found[:, 0].eq(0).all()
 
 
-def test_a_source_without_a_tag_is_refused_if_the_model_has_several_directions(saved, tokenizer):
-    config = distinct(len(tokenizer)).config
-    config.language_tags = {"en": 7, "de": 8}
-    engine = ExportedModel(saved / "engine", config, tokenizer, torch.device("cpu"))
-    with pytest.raises(ValueError, match="the model translates between en and de; name the target"):
-        engine.generate(torch.tensor([[9, 1]]), torch.ones(1, 2))
-
-
 def test_an_option_of_the_search_is_refused_because_the_export_has_decided_it(saved, tokenizer):
     engine = ExportedModel(saved / "engine", distinct(len(tokenizer)).config, tokenizer, torch.device("cpu"))
     with pytest.raises(ValueError, match="num_beams: the export has decided how the engine searches; leave it out"):

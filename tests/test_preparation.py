@@ -345,10 +345,3 @@ def test_both_directions_alternate_and_begin_with_the_tag_of_their_target(files,
             assert row["labels"] == tokenizer(pair[target].strip()).input_ids
     with pytest.raises(ValueError, match="both_directions"):
         prepare(output, replace(args, both_directions=False))
-
-
-def test_a_tokenizer_without_tags_cannot_encode_both_directions(files, output, tokenizer, tmp_path):
-    tokenizer.save_pretrained(tmp_path / "plain")
-    args = arguments(files, both_directions=True, tokenizer=str(tmp_path / "plain"))
-    with pytest.raises(ValueError, match=r"^tokenizer: .*plain has no special token <2en>"):
-        prepare(output, args)

@@ -5,7 +5,6 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.convert import shortlist
 from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -55,13 +54,6 @@ def test_candidates_are_the_likeliest_by_model_1(tokenizer, monkeypatch):
         assert min(taken, default=1) >= max(left, default=0) - 1e-9
         some_full = some_full or (len(taken) == 4 and len(left) > 4)
     assert some_full
-
-
-def test_word_pieces_give_no_shortlist():
-    corpus = [sentence for pair in phrasebook("validation") for sentence in pair]
-    tokenizer = VaswaniTokenizer.train(corpus, 400, "wordpiece", show_progress=False)
-    with pytest.raises(ValueError, match=r"^shortlist: CTranslate2 separates tokens by spaces; it needs a byte-pair"):
-        learn_shortlist(tokenizer, PAIRS)
 
 
 def test_ctranslate2_searches_among_the_candidates(trained, tokenizer, tmp_path):

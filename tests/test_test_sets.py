@@ -46,14 +46,3 @@ def test_files_are_a_test_set(files):
     assert (found.sources, found.references) == (["One.", "Two."], [["Eins.", "1."], ["Zwei.", "2."]])
     assert found.read_hypotheses(files("h.de", "Ein", "Zwei")) == ["Ein", "Zwei"]
     assert read_test_set(None, references[:1], ("en", "de")).sources is None
-
-
-def test_files_that_are_no_test_set(files, tmp_path):
-    two, three, none = files("two", "1", "2"), files("three", "1", "2", "3"), files("none")
-    with pytest.raises(ValueError, match="none has no text"):
-        read_test_set(None, [none], ("en", "de"))
-    for source, references in ((three, [two]), (None, [two, three])):
-        with pytest.raises(ValueError, match=r"three has 3 lines but .*two has 2"):
-            read_test_set(source, references, ("en", "de"))
-    with pytest.raises(FileNotFoundError, match="missing"):
-        read_test_set(tmp_path / "missing", [two], ("en", "de"))

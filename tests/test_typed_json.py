@@ -78,11 +78,3 @@ def test_a_wrong_field_is_named_in_one_line(path, change, message):
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         Outer.load(path)
     assert str(caught.value) == f"{path}: {message}"
-
-
-def test_a_missing_field_is_named(path):
-    path.write_text(json.dumps({key: value for key, value in CONTENT.items() if key != "nullable"}), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"outer\.json: nullable is missing$"):
-        Outer.load(path)
-    with pytest.raises(FileNotFoundError):
-        Outer.load(path.with_name("none.json"))
