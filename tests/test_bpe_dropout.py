@@ -246,12 +246,3 @@ def test_labels_of_parses_are_not_sampled(pairs):
 
 
 # Refusals.
-
-
-def test_ids_that_are_no_text_are_refused(tokenizer):
-    dropout = BpeDropout(tokenizer, 0.1)
-    for ids in ([5, -100], [tokenizer("ä").input_ids[1]], [5, 0, 1]):
-        with pytest.raises(
-            ValueError, match=r"^bpe_dropout: a sentence of the training corpus is not as this tokenizer"
-        ):
-            dropout.sample(ids, Random(1))

@@ -244,6 +244,11 @@ def test_a_second_process_waits_for_the_first_and_finds_all_done(files, output, 
     assert not (output / "cache").exists()
 
 
+def test_columns_are_two(files):
+    with pytest.raises(ValueError, match=r"^columns: name two, of the source and the target, not 3"):
+        arguments(files, columns=["en", "de", "id"])
+
+
 def test_a_file_of_the_same_content_is_the_same(files, output, tmp_path):
     prepare(output, arguments(files))
     before = contents(output / "train")

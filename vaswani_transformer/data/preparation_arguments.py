@@ -107,6 +107,8 @@ class PreparationArguments(CleaningRules, CorpusArguments):
 
     def __post_init__(self) -> None:
         check_values(self)
+        if self.columns is not None and len(self.columns) != 2:
+            raise ValueError(f"columns: name two, of the source and the target, not {len(self.columns)}")
         names = [name for name in MIXED if getattr(self, name) is None]
         refuse_unused(self, {f"{name}_ratio": f"give --{name}, or leave it out" for name in names})
 

@@ -17,6 +17,7 @@ from transformers.utils import logging
 from ..io.files import file_errors_as_os_error
 from ..launch.processes import on_main_process
 from ..launch.signals import signal_steps
+from .arguments import VaswaniTrainingArguments
 from .callbacks import have_passed
 from .checkpoints import checkpoint_damage, list_checkpoints
 
@@ -74,7 +75,8 @@ class CheckpointAveraging(TrainerCallback):
 
     Raises:
         ValueError: `last` is not positive. From `train()`: `save_strategy` writes no checkpoints, or
-            `load_best_model_at_end` asks for other weights.
+            `load_best_model_at_end` asks for other weights, or `save_total_limit` keeps fewer than are averaged
+            (`VaswaniTrainer` keeps them in any case).
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
@@ -90,6 +92,8 @@ class CheckpointAveraging(TrainerCallback):
         """Raise the ValueError that `train()` would raise, before anything expensive is done."""
         if args.load_best_model_at_end:
             raise ValueError("load_best_model_at_end: it excludes the averaging of checkpoints; set one or the other")
+        if not isinstance(args, VaswaniTrainingArguments) and 0 < (args.save_total_limit or 0) < self.last:
+            raise ValueError(f"save_total_limit: {self.last} checkpoints are to be averaged; keep as many")
         if args.save_strategy == SaveStrategy.NO and self.every_minutes is None:
             raise ValueError(
                 "save_strategy: there will be no checkpoints to average; give steps or epoch, or every_minutes "
