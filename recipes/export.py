@@ -14,8 +14,8 @@ To ONNX graphs that onnxruntime, optimum and, in a browser, transformers.js run;
 
 The output directory then has the engine's model, the vocabulary, the tokenizer, the generation_config, a manifest, so
 that `--force` replaces nothing else, and, with `--text`, `parity.json`. MarianMT is exact for models trained with
-`--layer_norm_eps 1e-5`; ONNX always is. CTranslate2 searches by rules of its own, the others by those of transformers;
-the report counts differences that these rules cause as "rule". It also counts the lines with the same token ids by
+`--layer_norm_eps 1e-5`; ONNX always is. CTranslate2 searches by rules of its own, the others as transformers does; the
+report counts differences that these rules cause as "rule". It also counts the lines with the same token ids by
 `tokenizers` and the exported `tokenizer.json` alone. CTranslate2 needs `pip install -e ".[export]"`, ONNX
 `pip install -e ".[onnx]"`.
 """

@@ -121,7 +121,7 @@ def interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def training_options(parser: RecipeParser) -> tuple[dict[str, Json], dict[str, Json]]:
-    """Options that all trainings share, as they were set, and those of them that differ from their defaults."""
+    """The options that all trainings share: every value as it was set, and the values that are no defaults."""
     options, changed = {}, {}
     kinds = (DataArguments, ModelArguments, RecipeTrainingArguments)
     names = {field.name for kind in kinds for field in fields(kind)}.difference(SET)

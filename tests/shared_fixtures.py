@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
-gc.freeze()  # so that a collection, of which every training has two, does not look through the libraries
+gc.freeze()  # a training collects garbage twice, and need not look through the libraries
 
 
 @pytest.fixture(autouse=True)

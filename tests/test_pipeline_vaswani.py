@@ -157,6 +157,7 @@ def test_the_configuration_of_a_call_replaces_the_search_of_the_constructor(live
     short = pipeline("translation", model=str(lively_model), max_new_tokens_over_source=0)
     assert short(SENTENCES) != plain(SENTENCES)
     assert short(SENTENCES, generation_config=config) == plain(SENTENCES, generation_config=config)
+    assert short(SENTENCES, generation_config=None) == short(SENTENCES)
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])

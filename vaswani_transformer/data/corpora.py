@@ -82,7 +82,7 @@ class Corpus:
             next(pairs, None)
 
     def load(self, cache_dir: str | Path | None = None) -> Dataset:
-        """The pairs as `load_parallel_corpus` returns them; files that have not changed are read only once."""
+        """The pairs as `load_parallel_corpus` returns them; unchanged files come from the cache."""
         source = self.source
         if isinstance(source, HubDataset):
             source = source.load(self.split, self.config, self.streaming)

@@ -159,6 +159,6 @@ def _workers(requested: int | None, pairs: int) -> Iterator[int | None]:
     if count <= 1:
         yield None
         return
-    end_forks_with_this_process()  # else those of a killed program would hold the directory's lock
+    end_forks_with_this_process()  # else workers would outlive a killed program, and hold the directory's lock
     with patch_environment(TOKENIZERS_PARALLELISM="false"):  # a core for each process
         yield count

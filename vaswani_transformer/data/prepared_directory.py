@@ -95,7 +95,7 @@ def load_prepared(
 def _mix(
     corpora: Mapping[str, Dataset], made: Mapping[str, _Preparation], ratios: Mapping[str, float]
 ) -> dict[str, MixedCorpus]:
-    """The corpora that are mixed in, whose rows lie behind those of "train"."""
+    """The corpora that are mixed in; their rows follow the rows of "train"."""
     mixed: dict[str, MixedCorpus] = {}
     first = trained = len(corpora["train"])
     for name in MIXED:

@@ -34,7 +34,7 @@ class Source(ABC):
 
     @abstractmethod
     def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
-        """The pairs of each file; nothing is read yet. The arguments are those of `load_parallel_corpus`."""
+        """The pairs of each file; nothing is read yet. See `load_parallel_corpus` for the arguments."""
 
     def identify(self, split: str, config: str | None = None) -> list[Json]:
         """Describe it for a manifest: the files, or else the name."""

@@ -26,7 +26,7 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
         try:
             yield file
         except (zlib.error, lzma.LZMAError, EOFError, OSError) as error:
-            if isinstance(error, OSError) and error.errno:  # of the disk; those of a damaged archive have no number
+            if isinstance(error, OSError) and error.errno:  # an error of the disk; a damaged archive has no number
                 raise
             raise ValueError(f"{path}: not a whole {path.suffix} file ({error}); fetch or make it again") from None
 

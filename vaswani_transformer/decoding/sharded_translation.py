@@ -67,7 +67,7 @@ class ShardedTranslation:
         return self.lines[first:end]
 
     def begin(self, choose_precision: Callable[[], DecodingPrecision] = lambda: "auto") -> list[int]:
-        """Record the options, or compare them with those of a command that began; call it before `translate`.
+        """Record the options, or compare them with the record of an earlier command; call it before `translate`.
 
         Args:
             choose_precision: Chooses the precision if neither the user nor an earlier command has.

@@ -54,7 +54,7 @@ def _content(value: Json) -> Json:
 
 
 def _text(value: Json) -> str:
-    """What a message shows: the names of input files and of what is on the Hub."""
+    """What a message shows: names of input files, and of corpora and tokenizers of the Hub."""
     if isinstance(value, list):
         return " ".join(_text(each) for each in value)
     if isinstance(value, dict) and "name" in value:

@@ -15,6 +15,7 @@ from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
 from .parse_sequence_vaswani import LABEL_MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
 from .pipeline_vaswani import (
     GeneratingPipeline,
+    StageOptions,
     generate_in_batches,
     in_order,
     register_task,
@@ -176,9 +177,7 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         ImportError: `return_nltk` needs nltk, which is not installed.
     """
 
-    def stage_options(
-        self, return_nltk: bool | None = None, **forward: Any
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def stage_options(self, return_nltk: bool | None = None, **forward: Any) -> StageOptions:
         if return_nltk and Tree is None:
             raise ImportError("return_nltk: nltk is not installed; run `pip install nltk`")
         return {}, forward, {} if return_nltk is None else {"return_nltk": return_nltk}

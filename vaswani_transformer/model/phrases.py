@@ -31,7 +31,7 @@ class ForcedPhrases:
     reaches its length limit without them is returned with a warning. The search stops as with `early_stopping="never"`.
 
     Args:
-        phrases: Token ids of each phrase, or of each several alternatives, of which a translation contains one.
+        phrases: Token ids of each phrase; or, for a phrase, several alternatives: a translation contains one of them.
 
     Raises:
         ValueError: They are no phrases.

@@ -8,14 +8,13 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice, zip_longest
 from operator import itemgetter
 from types import GeneratorType
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch.utils.data import Dataset, IterableDataset
 from transformers import (
     AutoModelForSeq2SeqLM,
     BatchEncoding,
-    GenerationConfig,
     Pipeline,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -24,7 +23,7 @@ from transformers import pipelines as _pipelines
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.utils import logging
 
-from .generation_vaswani import LENGTH_FIELDS, SearchOptions
+from .generation_vaswani import LENGTH_FIELDS, SearchOptions, paper_generation_config
 from .languages_vaswani import Directions, Paragraph
 from .scores_vaswani import AlignmentHeads, TranslationScore, TranslationScorer
 
@@ -32,6 +31,7 @@ from .scores_vaswani import AlignmentHeads, TranslationScore, TranslationScorer
 logger = logging.get_logger(__name__)
 
 Result = TypeVar("Result")
+StageOptions: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # of a pipeline's three stages
 
 _LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
 
@@ -52,7 +52,7 @@ class Translation:
 
     Attributes:
         text: The translation.
-        token_ids: Its token ids from the start token on, without padding; those of several sentences in turn.
+        token_ids: Its token ids from the start token on, without padding; the ids of a text are its sentences' in turn.
         score: How probable the model finds it; None if scores were not asked for.
     """
 
@@ -78,10 +78,10 @@ class GeneratingPipeline(Pipeline):
         self.batch_size = batch_size
 
     @abstractmethod
-    def stage_options(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def stage_options(self, **options: Any) -> StageOptions:
         """Keywords for `preprocess`, `_forward` and `postprocess`."""
 
-    def _sanitize_parameters(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def _sanitize_parameters(self, **options: Any) -> StageOptions:
         """Called by the base class with the options of the constructor, the defaults of every call."""
         self.defaults = self.stage_options(**options)
         return self.defaults
@@ -93,8 +93,8 @@ class GeneratingPipeline(Pipeline):
         batch_size = batch_size or self.batch_size
         preprocess, forward, postprocess = self.stage_options(**kwargs)
         before, search, after = self.defaults
-        if "generation_config" in forward:  # replaces what the constructor was given for `generate`
-            names = {*vars(GenerationConfig()), *LENGTH_FIELDS, *SearchOptions.__dataclass_fields__}
+        if forward.get("generation_config") is not None:  # replaces what the constructor was given for `generate`
+            names = vars(paper_generation_config(self.model.config))
             search = {name: value for name, value in search.items() if name not in names}
         options = {**search, **forward, "batch_size": batch_size}
         parameters = (
@@ -167,9 +167,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         languages = self.defaults[0].setdefault("languages", match.groups() if match else (None, None))
         self._tag(*languages)  # refuses languages that are not the model's
 
-    def stage_options(
-        self, src_lang: str | None = None, tgt_lang: str | None = None, **options: Any
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    def stage_options(self, src_lang: str | None = None, tgt_lang: str | None = None, **options: Any) -> StageOptions:
         languages = {"languages": (src_lang, tgt_lang)} if src_lang or tgt_lang else {}
         names = {"return_tensors", "return_text", "clean_up_tokenization_spaces"}
         shown = {name: options.pop(name) for name in names & options.keys()}
@@ -282,8 +280,8 @@ def translate_in_batches(
         truncation: Cut sentences at the tokenizer's `model_max_length`.
         target_language: Needed by a model of several directions, unless each sentence begins with a tag.
         split_sentences: Translate each text sentence by sentence; white space between sentences stays as it is. With
-            an option that applies to a single sentence, texts are translated as they are, and those of several
-            sentences raise a warning.
+            an option that applies to a single sentence, texts are translated as they are, and a text of several
+            sentences raises a warning.
         return_scores: Score the translations.
         return_alignment: Score them, with the alignment.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1. `decoder_input_ids` `[1, prefix]` are

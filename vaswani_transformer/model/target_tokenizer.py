@@ -1,4 +1,4 @@
-"""Encoding of targets by tokenizers of transformers, of which FSMT's treats source and target differently."""
+"""Encoding of targets by tokenizers of transformers; FSMT's treats source and target differently."""
 
 import copy
 

@@ -62,7 +62,7 @@ def option(
         help: Its line in `--help`.
         interval: The numbers that it accepts.
         alias: Another name, such as "--from".
-        metadata: `decides`: a `Decision`; `paper`: the paper's value, or a tuple of those of several models.
+        metadata: `decides`: a `Decision`; `paper`: the paper's value, or a tuple with a value for each of its models.
     """
     metadata |= {"help": help, "is_shown": True} | ({} if interval is None else {"interval": interval})
     if alias is not None:
