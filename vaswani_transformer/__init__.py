@@ -13,7 +13,7 @@ from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniMode
 from .model.pipeline_vaswani import VaswaniTranslationPipeline
 from .model.registration import register
 from .model.tokenization_vaswani import VaswaniTokenizer
-from .parsing import VaswaniForConstituencyParsing, VaswaniParsingConfig, register_parser
+from .parsing import VaswaniForConstituencyParsing, VaswaniParsingConfig
 
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 register()
-register_parser()
 
 __version__ = "0.1.0"
 

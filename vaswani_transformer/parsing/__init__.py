@@ -14,10 +14,9 @@ from ..model.parsing_vaswani import (
 from .tokenizer import VaswaniParsingTokenizer
 
 
-def register_parser() -> None:
-    """Make parsers known to transformers' Auto classes and `pipeline`, as `model.registration` does for translation."""
-    AutoConfig.register(VaswaniParsingConfig.model_type, VaswaniParsingConfig, exist_ok=True)
-    AutoModel.register(VaswaniParsingConfig, VaswaniParsingModel, exist_ok=True)
-    AutoModelForSeq2SeqLM.register(VaswaniParsingConfig, VaswaniForConstituencyParsing, exist_ok=True)
-    AutoTokenizer.register(VaswaniParsingConfig, fast_tokenizer_class=VaswaniParsingTokenizer, exist_ok=True)
-    install_parsing_task()
+# transformers' Auto classes and `pipeline` then know parsers, as `model.registration` does it for translation.
+AutoConfig.register(VaswaniParsingConfig.model_type, VaswaniParsingConfig, exist_ok=True)
+AutoModel.register(VaswaniParsingConfig, VaswaniParsingModel, exist_ok=True)
+AutoModelForSeq2SeqLM.register(VaswaniParsingConfig, VaswaniForConstituencyParsing, exist_ok=True)
+AutoTokenizer.register(VaswaniParsingConfig, fast_tokenizer_class=VaswaniParsingTokenizer, exist_ok=True)
+install_parsing_task()
