@@ -37,7 +37,7 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
     Raises:
         SystemExit: After the line; the status is 1, and after a signal 128 plus its number.
     """
-    advice = advice and f"; {advice}"
+    advice, status = advice and f"; {advice}", 1
     try:
         with _standard_output():
             yield
@@ -47,12 +47,13 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
             message: str | None = f"another process has ended, is stopped or cut off ({cause}){advice}"
         elif isinstance(error, KeyboardInterrupt):
             message = one_line(error) or f"interrupted{advice}"
+            status = error.status if isinstance(error, Interrupted) else 128 + signal.SIGINT
         elif (message := _fault(error)) is None:
             raise
         logging.get_logger().debug(message, exc_info=True)
         if sys.stderr.isatty():
             print(file=sys.stderr)  # ends the line of a progress bar
-        line, status = f"{program}: {message}", _exit_status(error)
+        line = f"{program}: {message}"
         if not torch.distributed.is_initialized():
             if status == 1:
                 sys.exit(line)
@@ -84,12 +85,6 @@ def _lost_process(error: BaseException) -> str | None:
     if isinstance(error, torch.distributed.DistError) or (isinstance(error, RuntimeError) and "gloo" in line):
         return line.rpartition(".cc:")[2].partition("] ")[2] or line
     return None
-
-
-def _exit_status(error: BaseException) -> int:
-    if isinstance(error, Interrupted):
-        return error.status
-    return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
 
 
 @contextmanager

@@ -22,14 +22,7 @@ _LARGEST = 1e12  # no sensible option needs more
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers that an option accepts.
-
-    Attributes:
-        minimum: Smallest number accepted.
-        maximum: Largest number accepted.
-        above: Exclusive lower bound.
-        below: Exclusive upper bound.
-    """
+    """The numbers that an option accepts; `above` and `below` are exclusive bounds."""
 
     minimum: float = -_LARGEST
     maximum: float = _LARGEST

@@ -11,8 +11,8 @@ from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 from ..data.corpora import spread
+from ..data.prepared_directory import TrainingData
 from ..data.text_files import read_lines
-from ..data.training_data import TrainingData
 from ..evaluation.perplexity import perplexity
 from ..model.parse_sequence_vaswani import PARSE, Parse, ParseLabels, parse_of_sequence
 from ..model.parsing_vaswani import VaswaniForConstituencyParsing

@@ -9,7 +9,7 @@ from sacrebleu.metrics import BLEU
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.corpora import sentences, spread
-from ..data.training_data import TrainingData
+from ..data.prepared_directory import TrainingData
 from ..decoding.translation import translate_corpus
 from ..evaluation.scores import sacrebleu_score, sacrebleu_tokenizer, two_sided_bootstrap
 

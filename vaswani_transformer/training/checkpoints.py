@@ -19,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
 from ..io.files import atomic_remove, publish, read_json
-from ..io.manifests import MANIFEST_NAME, Manifest, find_damage
+from ..io.manifests import MANIFEST_NAME, find_damage
 from ..launch.processes import on_each_machine, on_main_process
 
 
@@ -67,7 +67,7 @@ def verify_checkpoint(directory: Path) -> None:
 
     def verify() -> None:
         damage = checkpoint_damage(directory)
-        if damage is None and SCHEDULER_NAME not in Manifest.load(directory).files:
+        if damage is None and not (directory / SCHEDULER_NAME).is_file():
             damage = f"was saved without {SCHEDULER_NAME} (save_only_model)"
         if damage is not None:
             raise ValueError(f"{directory}: cannot be resumed from, {damage}")
