@@ -105,12 +105,9 @@ def _standard_output() -> Iterator[None]:
 
 @contextmanager
 def joined_processes(program: str, timeout_minutes: float, advice: str) -> Iterator[None]:
-    """Run a recipe that does not train on all launched processes; see `exit_on_error`.
+    """Run a recipe that does not train on all launched processes, as in `exit_on_error`.
 
-    Args:
-        program: Name that begins the line of an error.
-        timeout_minutes: Minutes that a collective operation waits for a process, after which all end.
-        advice: What to do after an interruption or the loss of a process.
+    A collective operation waits `timeout_minutes` for a process, after which all end.
     """
     # Without `use_cpu`, processes that have no GPU form no group, and each would do all the work.
     join_process_group(not torch.accelerator.is_available(), timedelta(minutes=timeout_minutes))

@@ -23,8 +23,7 @@ from .records import Provenance, RunData, RunModel
 def describe_run(repository: str | None = None) -> Provenance:
     """Describe this process: its command, the package's commit, the machine, library versions.
 
-    Args:
-        repository: Repository on the Hub that the run pushes to.
+    `repository` is the one on the Hub that the run pushes to.
     """
     words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
     secret = ("--hub_token", "--hub-token")

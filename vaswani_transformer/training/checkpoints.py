@@ -44,9 +44,7 @@ def checkpoint_step(directory: str | Path) -> int | None:
 def checkpoint_damage(directory: Path, needs_manifest: bool = True) -> str | None:
     """What is wrong with a checkpoint; None if each file is as its manifest says.
 
-    Args:
-        directory: The checkpoint.
-        needs_manifest: Whether one without a manifest is damaged; the stock trainer writes none.
+    One without a manifest is damaged only if it `needs_manifest`; the stock trainer writes none.
     """
     if not needs_manifest and directory.is_dir() and not (directory / MANIFEST_NAME).is_file():
         return None
