@@ -21,7 +21,7 @@ from rich.table import Table
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from vaswani_transformer.data.corpora import spread
-from vaswani_transformer.data.training_data import TrainingData
+from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.io.console import PlainConsole
