@@ -27,7 +27,8 @@ from vaswani_transformer.data.phrasebook import phrasebook
 
 DEMO = REPOSITORY / "runs" / "demo"
 ROOMS = [REPOSITORY / name for name in ("recipes", "vaswani_transformer", "model_cards")]
-CHAPTERS = [REPOSITORY / "README.md", *sorted(path for room in ROOMS for path in room.rglob("README.md"))]
+CHAPTERS = [path for room in ROOMS for path in room.rglob("README.md")] + [*ROOMS[0].glob("[a-z]*.md")]
+CHAPTERS = [REPOSITORY / "README.md", *sorted(CHAPTERS)]
 CARDS = [path for path in sorted((REPOSITORY / "model_cards").glob("*.md")) if path not in CHAPTERS]
 TABLES = sorted((REPOSITORY / "model_cards" / "benchmarks").glob("[a-z]*.md"))
 PAGES = [REPOSITORY / "CONTRIBUTING.md", *CHAPTERS, *CARDS, *TABLES]
@@ -100,7 +101,7 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     """A folder where the paths that the documents name exist."""
     (tmp_path / "runs").mkdir()
     (tmp_path / "recipes").symlink_to(REPOSITORY / "recipes")
-    for name in ("demo", "reverse", "student", "tatoeba_de_en", "two_way"):
+    for name in ("demo", "mine", "reverse", "seed-2", "student", "tatoeba_de_en", "tuned"):
         shutil.copytree(saved_model, tmp_path / "runs" / name)  # some commands change the model
     (tmp_path / "runs" / "checkpoints").mkdir()
     (tmp_path / "runs" / "checkpoints" / "checkpoint-1").symlink_to(saved_model)
@@ -192,6 +193,7 @@ def in_seconds(command: str, words: list[str]) -> tuple[list[str], str]:
     if recipe == "recipes/train_wmt.py" and ("--model" in words or "multi30k_tuned" in command):
         changes = {name: value for name, value in changes.items() if name not in OF_THE_MODEL}
         changes |= {"model": "runs/demo", "replay": "train.en train.de", "replay_test": "test.en test.de"}
+        changes |= {"both_directions": "false"}  # as the model at hand
     if product is None:
         product = words[words.index("--output") + 1]
         changes = {name: value for name, value in changes.items() if f"--{name}" in words}
