@@ -108,12 +108,7 @@ def resolve_languages(
 ) -> tuple[str, str]:
     """The languages of corpora: as named, or as the suffixes of two text files say, such as train.en and train.de.
 
-    Suffixes also count before ".txt" and that of a compression.
-
-    Args:
-        corpora: Each as for `load_parallel_corpus`.
-        source_language: Its code; None if it is not named.
-        target_language: Its code; None if it is not named.
+    Suffixes also count before ".txt" and that of a compression. A language that is not named is None.
 
     Raises:
         ValueError: Nothing says a language; a suffix is another language's; or both are the same.
