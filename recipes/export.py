@@ -153,7 +153,8 @@ def show(args: ExportArguments, output: Path, report: ParityReport | None) -> No
     if report is not None:
         if report.same_tokens is not None:
             table.add_row("same tokens by tokenizer.json", f"{report.same_tokens} of {report.lines}")
-        table.add_row("same hypotheses", f"{report.identical} of {report.lines} ({report.identical_share:.2%})")
+        share = report.identical / report.lines
+        table.add_row("same hypotheses", f"{report.identical} of {report.lines} ({share:.2%})")
         for kind, count in report.kinds.items():
             table.add_row(f"differences: {kind.replace('_', ' ')}", str(count))
         for name, bleu in (report.bleu or {}).items():

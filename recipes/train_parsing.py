@@ -10,26 +10,30 @@ and `--resume` are handled as in train_wmt.py.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from accelerate import PartialState
 from rich.table import Table
-from transformers import GenerationConfig
+from transformers import GenerationConfig, PreTrainedTokenizerBase
 
+from vaswani_transformer.data.corpora import spread
+from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS
+from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.launch.processes import main_process_first
 from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
-from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig
+from vaswani_transformer.model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig
 from vaswani_transformer.options.arguments import COUNT, Interval, option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.parsing.model_card import write_parsing_card
-from vaswani_transformer.parsing.records import ParsingRecord, ParsingSplit
-from vaswani_transformer.parsing.run_scores import GoldTrees, f1_by_step, score_split
-from vaswani_transformer.parsing.scoring import F1_DEFINITIONS
-from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
+from vaswani_transformer.parsing.records import CheckpointF1, ParsingRecord, ParsingSplit
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, parse_corpus, right_branching, score_parser
+from vaswani_transformer.parsing.treebank import GoldTrees, TreebankOptions, prepare_treebank
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.training.averaging import checkpoints_to_average
@@ -139,6 +143,36 @@ def set_search(search: GenerationConfig, data_args: ParsingArguments) -> None:
         setattr(search, name, getattr(data_args, name))
     if search.num_beams == 1:  # transformers saves no options of beams then
         search.length_penalty = search.early_stopping = None
+
+
+def score_split(directory: Path, data: TrainingData, split: str, gold: GoldTrees) -> tuple[ParsingSplit, list[Parse]]:
+    """Scores of a saved model, free and constrained, and its constrained parses. Collective."""
+    model, tokenizer = load_parser(directory), data.tokenizer
+    free = parse_corpus(model, tokenizer, gold.sentences)
+    constrained = parse_corpus(model, tokenizer, gold.sentences, constrained=True)
+    scores = ParsingSplit(
+        perplexity=perplexity(model, tokenizer, data.encoded[split]),
+        free=score_parser(gold.trees, free, gold.seen),
+        constrained=score_parser(gold.trees, constrained, gold.seen),
+        right_branching=score_parser(gold.trees, [right_branching(words) for words in gold.sentences], gold.seen),
+    )
+    return scores, constrained
+
+
+def f1_by_step(
+    checkpoints: Mapping[int, Path], tokenizer: PreTrainedTokenizerBase, gold: GoldTrees
+) -> list[CheckpointF1]:
+    """Greedily decoded F1 of ten of the checkpoints, by step. Collective."""
+    steps, curve = [*checkpoints], []
+    for step in (steps[place] for place in spread(len(steps), 10)):
+        parses = parse_corpus(load_parser(checkpoints[step]), tokenizer, gold.sentences, num_beams=1)
+        curve.append(CheckpointF1(step, len(gold.trees), score_parser(gold.trees, parses).all_sentences.f1))
+    return curve
+
+
+def load_parser(directory: Path) -> VaswaniForConstituencyParsing:
+    model = VaswaniForConstituencyParsing.from_pretrained(directory, trust_remote_code=False)
+    return model.to(PartialState().device)
 
 
 def show_results(record: ParsingRecord) -> None:

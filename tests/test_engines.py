@@ -8,6 +8,7 @@ import torch
 from helpers import call_recipe
 from models import distinct
 from transformers import PreTrainedTokenizerBase
+from transformers.utils.logging import warning_once
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -91,12 +92,17 @@ def test_what_an_engine_cannot_do_is_refused(options, message, saved, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["input"]
 
 
-def test_a_source_longer_than_the_positions_is_cut(saved, tokenizer):
+def test_a_source_longer_than_the_positions_is_cut_with_a_warning(saved, tokenizer, caplog):
     engine = ExportedModel(saved / "engine", distinct(len(tokenizer)).config, tokenizer, torch.device("cpu"))
     ids = torch.randint(3, len(tokenizer), (2, 5000))
     ids[:, -1] = tokenizer.eos_token_id
     engine.engine.search = SearchOptions(limit=LengthLimit("max_new_tokens", 3))
+    warning_once.cache_clear()
+    engine.generate(ids[:, -9:], torch.ones(2, 9))
+    assert not caplog.records
     found = engine.generate(ids, torch.ones_like(ids))
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("a sentence has more tokens than the export takes, 4096; ")
     assert found.shape[0] == 2
     assert found.shape[1] <= 4
     assert found[:, 0].eq(0).all()

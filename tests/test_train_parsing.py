@@ -11,8 +11,7 @@ from transformers import GenerationConfig, pipeline
 
 from vaswani_transformer.parsing.paper_numbers import PAPER_PARSING_SETTINGS
 from vaswani_transformer.parsing.records import ParsingRecord
-from vaswani_transformer.parsing.run_scores import GoldTrees
-from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
+from vaswani_transformer.parsing.treebank import GoldTrees, TreebankOptions, prepare_treebank
 
 
 pytestmark = pytest.mark.system

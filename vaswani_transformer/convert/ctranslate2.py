@@ -10,7 +10,6 @@ from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from ..model.configuration_vaswani import VaswaniConfig
 from ..model.generation_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.tokenization_vaswani import VaswaniTokenizer
@@ -58,7 +57,12 @@ def export_ctranslate2(
         FileExistsError: `output` exists, and `force` is false or it is no export.
     """
     output = Path(output)
-    _require_expressible(model.config, model.generation_config)
+    require_fields(model.config, {**_EXPRESSIBLE, "d_v": model.config.d_k}, "CTranslate2")
+    if others := model.generation_config.to_diff_dict().keys() - _SUPPORTED - {"transformers_version"}:
+        raise ValueError(
+            f"generation_config: CTranslate2 would ignore {', '.join(sorted(others))}; remove it from the model's "
+            f"generation_config.json to export it"
+        )
     with export_directory(output, force) as directory:
         spec = _specification(model, tokenizer)
         positions = len(spec.encoder.position_encodings.encodings)
@@ -71,15 +75,6 @@ def export_ctranslate2(
             lines = (f"{source}\t{' '.join(targets)}\n" for source, targets in shortlist.items())
             (directory / "vmap.txt").write_text("".join(lines), encoding="utf-8")
     return output
-
-
-def _require_expressible(config: VaswaniConfig, search: GenerationConfig) -> None:
-    require_fields(config, {**_EXPRESSIBLE, "d_v": config.d_k}, "CTranslate2")
-    if others := search.to_diff_dict().keys() - _SUPPORTED - {"transformers_version"}:
-        raise ValueError(
-            f"generation_config: CTranslate2 would ignore {', '.join(sorted(others))}; remove it from the model's "
-            f"generation_config.json to export it"
-        )
 
 
 def _specification(

@@ -7,11 +7,14 @@ from typing import Any, Protocol
 import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from ..io.digests import matching_files_digest
 from ..model.languages_vaswani import Directions
 from .output import is_export
 
+
+logger = logging.get_logger(__name__)
 
 _FILES = ("*.bin", "*.safetensors", "onnx/*.onnx", "*config.json", "token*.json", "*vocab*", "vmap.txt")
 
@@ -39,7 +42,7 @@ class ExportedModel:
         directory: An export by recipes/export.py.
         config: Configuration of the model that was exported.
         tokenizer: Its tokenizer.
-        device: Where CTranslate2 computes; onnxruntime does on the CPU.
+        device: Where CTranslate2 computes; others compute on the CPU.
 
     Raises:
         ImportError: The engine is not installed.
@@ -60,7 +63,7 @@ class ExportedModel:
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
         """The best translation of each source, `[batch, 1 + target]`: the start token, then up to the EOS, padded.
 
-        Sources with more tokens than the engine has positions lose the last ones.
+        Sources with more tokens than the engine has positions lose the last ones, and a warning says so once.
 
         Args:
             input_ids: `[batch, source]`
@@ -76,6 +79,11 @@ class ExportedModel:
         Directions(self.config).require_tagged(input_ids)
         start, end = self.config.decoder_start_token_id, self.config.eos_token_id
         sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
+        if any(len(ids) > self._positions for ids in sources):
+            logger.warning_once(
+                f"a sentence has more tokens than the export takes, {self._positions}; the rest of it is not "
+                "translated; divide it"
+            )
         cut = [ids if len(ids) <= self._positions else [*ids[: self._positions - 1], end] for ids in sources]
         rows = [torch.tensor([start, *ids]) for ids in self.engine.hypotheses(cut)]
         return pad_sequence(rows, batch_first=True, padding_value=self.config.pad_token_id)

@@ -179,7 +179,7 @@ def fairseq_tokenizer(directory: str | Path, config: VaswaniConfig, model_max_le
 
     Raises:
         OSError: A file is missing.
-        ValueError: A file is malformed, or a dictionary has another size.
+        ValueError: A dictionary is malformed, or has another size.
     """
     directory, languages = Path(directory), [config.source_language, config.target_language]
     paths = [directory / f"dict.{language}.txt" for language in languages]
@@ -193,16 +193,16 @@ def fairseq_tokenizer(directory: str | Path, config: VaswaniConfig, model_max_le
                 f"give the dictionaries of its training"
             )
     with tempfile.TemporaryDirectory() as folder:
-        files = {name: Path(folder) / name for name in ("src_vocab_file", "tgt_vocab_file", "merges_file")}
-        for name, vocabulary in zip(files, vocabularies, strict=False):
-            files[name].write_text(json.dumps(vocabulary), encoding="utf-8")
-        files["merges_file"].write_text("".join(f"{merge}\n" for merge in read_codes(codes)), encoding="utf-8")
+        files = [Path(folder) / f"{side}.json" for side in ("source", "target")]
+        for path, vocabulary in zip(files, vocabularies, strict=True):
+            path.write_text(json.dumps(vocabulary), encoding="utf-8")
         return FSMTTokenizer(
-            langs=languages,
+            languages,
+            *map(str, files),
+            str(codes),
             # A dictionary without capitals was learned from lower-cased text.
             do_lower_case=not any(token.lower() != token for token in vocabularies[0]),
             model_max_length=model_max_length,
-            **{name: str(path) for name, path in files.items()},
         )
 
 
@@ -222,24 +222,3 @@ def read_dictionary(path: Path) -> dict[str, int]:
                 raise ValueError(f"{path}, line {number}: must be `token count`, is {line.rstrip()!r}")
             ids[token.removesuffix("@@") if token.endswith("@@") else f"{token}</w>"] = len(ids)
     return ids
-
-
-def read_codes(path: Path) -> list[str]:
-    """The merges of byte-pair encoding in order, each as `left right`.
-
-    fastBPE writes a count after each pair, subword-nmt the version of the format in the first line.
-
-    Raises:
-        ValueError: The file is neither, or has subword-nmt's format 0.1, which marks the end of a word differently.
-    """
-    lines = [line.split(" ") for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
-    if lines and lines[0] == ["#version:", "0.2"]:
-        pairs, columns = lines[1:], 2
-    else:
-        pairs, columns = lines, 3
-    if not pairs or any(len(pair) != columns for pair in pairs):
-        raise ValueError(
-            f"{path}: must be codes of subword-nmt, which begin with '#version: 0.2', "
-            f"or of fastBPE, which have a count after each pair"
-        )
-    return [" ".join(pair[:2]) for pair in pairs]

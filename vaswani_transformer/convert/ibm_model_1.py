@@ -23,10 +23,6 @@ class Links:
     places: np.ndarray
     priors: np.ndarray | float = 1.0
 
-    def weights(self, probabilities: np.ndarray) -> np.ndarray:
-        """Posterior weight of each link, up to a constant for each target word."""
-        return self.priors * probabilities[self.pairs]
-
 
 def fit_model_1(corpus: Sequence[Links], sources: np.ndarray) -> np.ndarray:
     """Translation probabilities by expectation maximisation, `[pairs]`.
@@ -39,7 +35,7 @@ def fit_model_1(corpus: Sequence[Links], sources: np.ndarray) -> np.ndarray:
     for _ in range(_ITERATIONS):
         counts = np.zeros(len(sources))
         for links in corpus:
-            weights = links.weights(probabilities)
+            weights = links.priors * probabilities[links.pairs]  # of the posterior, up to a constant for each place
             shares = weights / np.bincount(links.places, weights)[links.places]
             counts += np.bincount(links.pairs, shares, len(sources))
         probabilities = counts / np.bincount(sources, counts)[sources]

@@ -1,6 +1,5 @@
 """Conversion from and to MarianMT (OPUS-MT) models of transformers, and export to directories of them."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -9,11 +8,10 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrain
 
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .hypotheses import best_hypotheses
+from .hypotheses import TransformersTranslator
 from .output import export_directory
 from .stock_tokenizer import save_stock_tokenizer
 from .weights import (
-    SPECIAL_IDS,
     Weights,
     model_from_transformers,
     require_fields,
@@ -200,27 +198,8 @@ def transformers_search(ours: GenerationConfig, positions: int = POSITIONS) -> G
     return GenerationConfig(**fields)
 
 
-def transformers_rule(search: GenerationConfig) -> dict[str, object]:
-    """Fields of generation_config with which `generate` of our model searches as transformers does with `search`."""
-    others = {*SPECIAL_IDS, "transformers_version"}
-    fields = {name: value for name, value in search.to_diff_dict().items() if name not in others}
-    return {**fields, "length_penalty_type": "transformers"}
-
-
-class MarianTranslator:
-    """Searches with an exported MarianMT model by `generate` of transformers and its generation_config.
-
-    Args:
-        directory: The exported directory.
-
-    Attributes:
-        rule: Keywords with which `generate` of our model searches by the same rules.
-    """
+class MarianTranslator(TransformersTranslator):
+    """Searches with an exported MarianMT model by the rules of transformers."""
 
     def __init__(self, directory: str | Path) -> None:
-        self.model = MarianMTModel.from_pretrained(directory, trust_remote_code=False).eval()
-        self.rule = transformers_rule(self.model.generation_config)
-
-    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        return best_hypotheses(self.model, sources, "Translating with MarianMT")
+        super().__init__(MarianMTModel.from_pretrained(directory, trust_remote_code=False).eval(), "MarianMT")

@@ -4,6 +4,7 @@ import copy
 import logging
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPositionalEncoding
 from ..model.step_decoder_vaswani import CACHE, named_cache
-from .hypotheses import best_hypotheses
-from .marian import POSITIONS, marian_config, require_marian_heads, transformers_rule, transformers_search
+from .hypotheses import TransformersTranslator
+from .marian import POSITIONS, marian_config, require_marian_heads, transformers_search
 from .output import export_directory
 from .stock_tokenizer import save_stock_tokenizer
 
@@ -163,45 +164,24 @@ def _export_graphs(model: VaswaniForConditionalGeneration, directory: Path, posi
     cache = [torch.zeros(batch, config.num_heads, length, config.d_k) for length, _ in lengths]
     cache_axes = [{0: "batch_size", 2: f"past_{axis}"} for _, axis in lengths]
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it remarks on torchvision
+    export = partial(torch.onnx.export, dynamo=True, external_data=False, verbose=False)
     with warnings.catch_warnings(action="ignore"):  # axes share names
-        _export(
-            Encoder(model),
+        export(
+            Encoder(model).eval(),
+            (ids, mask),
             directory / ENCODER,
-            examples=(ids, mask),
-            axes=(source_axes, source_axes),
-            inputs=["input_ids", "attention_mask"],
-            outputs=["last_hidden_state"],
+            dynamic_shapes=(source_axes, source_axes),
+            input_names=["input_ids", "attention_mask"],
+            output_names=["last_hidden_state"],
         )
-        _export(
-            Decoder(model),
+        export(
+            Decoder(model).eval(),
+            (ids[:, :target], mask, states, cache),
             directory / DECODER,
-            examples=(ids[:, :target], mask, states, cache),
-            axes=(target_axes, source_axes, source_axes, cache_axes),
-            inputs=[*_DECODER_INPUTS, *(f"past_key_values.{name}" for name in names)],
-            outputs=["logits", *(f"present.{name}" for name in names)],
+            dynamic_shapes=(target_axes, source_axes, source_axes, cache_axes),
+            input_names=[*_DECODER_INPUTS, *(f"past_key_values.{name}" for name in names)],
+            output_names=["logits", *(f"present.{name}" for name in names)],
         )
-
-
-def _export(
-    module: nn.Module,
-    path: Path,
-    examples: tuple[Any, ...],
-    axes: tuple[Any, ...],
-    inputs: list[str],
-    outputs: list[str],
-) -> None:
-    """Write a module's graph, from examples of its arguments and names for their dynamic axes."""
-    torch.onnx.export(
-        module.eval(),
-        examples,
-        path,
-        input_names=inputs,
-        output_names=outputs,
-        dynamic_shapes=axes,
-        dynamo=True,
-        external_data=False,
-        verbose=False,
-    )
 
 
 class OnnxEncoder(nn.Module):
@@ -270,20 +250,8 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
         return Seq2SeqLMOutput(logits=torch.from_numpy(logits), **{CACHE: cache})
 
 
-class OnnxTranslator:
-    """Searches with an exported model by `generate` of transformers and the directory's generation_config.
-
-    Args:
-        directory: The exported directory.
-
-    Attributes:
-        rule: Keywords with which `generate` of our model searches by the same rules.
-    """
+class OnnxTranslator(TransformersTranslator):
+    """Searches with the graphs of an export by the rules of transformers."""
 
     def __init__(self, directory: str | Path) -> None:
-        self.model = OnnxModel(directory)
-        self.rule = transformers_rule(self.model.generation_config)
-
-    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        return best_hypotheses(self.model, sources, "Translating with onnxruntime")
+        super().__init__(OnnxModel(directory), "onnxruntime")

@@ -67,11 +67,6 @@ class ParityReport(Record):
     bleu: dict[str, BleuScore] | None = None
     same_tokens: int | None = None
 
-    @property
-    def identical_share(self) -> float:
-        """Share of identical hypotheses."""
-        return self.identical / self.lines
-
 
 def parity_report(
     model: VaswaniForConditionalGeneration,
@@ -121,12 +116,10 @@ def parity_report(
     kinds = [difference.kind for difference in differences]
     bleu = same_tokens = None
     if references is not None:
-        targets = [references[line] for line in lines]
-        translations = {
-            name: tokenizer.batch_decode(hypotheses, skip_special_tokens=True)
-            for name, hypotheses in (("ours", ours), ("exported", exported))
-        }
-        bleu = {name: sacrebleu_score(each, targets, language) for name, each in translations.items()}
+        targets, bleu = [references[line] for line in lines], {}
+        for name, hypotheses in (("ours", ours), ("exported", exported)):
+            translations = tokenizer.batch_decode(hypotheses, skip_special_tokens=True)
+            bleu[name] = sacrebleu_score(translations, targets, language)
     if tokenizer_file is not None:
         encodings = Tokenizer.from_file(str(tokenizer_file)).encode_batch(texts)
         same_tokens = sum(encoding.ids == ids for encoding, ids in zip(encodings, sources, strict=True))

@@ -38,7 +38,7 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
     Raises:
         SystemExit: After the line; the status is 1, and after a signal 128 plus its number.
     """
-    advice = advice and f"; {advice}"
+    advice, status = advice and f"; {advice}", 1
     try:
         with _standard_output():
             yield
@@ -48,12 +48,13 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
             message: str | None = f"another process has ended, is stopped or cut off ({cause}){advice}"
         elif isinstance(error, KeyboardInterrupt):
             message = one_line(error) or f"interrupted{advice}"
+            status = error.status if isinstance(error, Interrupted) else 128 + signal.SIGINT
         elif (message := _fault(error)) is None:
             raise
         logging.get_logger().debug(message, exc_info=True)
         if sys.stderr.isatty():
             print(file=sys.stderr)  # ends the line of a progress bar
-        line, status = f"{program}: {message}", _exit_status(error)
+        line = f"{program}: {message}"
         if not torch.distributed.is_initialized():
             if status == 1:
                 sys.exit(line)
@@ -94,12 +95,6 @@ def _lost_process(error: BaseException) -> str | None:
     return None
 
 
-def _exit_status(error: BaseException) -> int:
-    if isinstance(error, Interrupted):
-        return error.status
-    return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
-
-
 @contextmanager
 def _standard_output() -> Iterator[None]:
     """Write buffered output at the end, so that a full disk is an error of the program; a closed pipe just ends it."""
@@ -118,12 +113,9 @@ def _standard_output() -> Iterator[None]:
 
 @contextmanager
 def joined_processes(program: str, timeout_minutes: float, advice: str) -> Iterator[None]:
-    """Run a recipe that does not train on all launched processes; see `exit_on_error`.
+    """Run a recipe that does not train on all launched processes, as in `exit_on_error`.
 
-    Args:
-        program: Name that begins the line of an error.
-        timeout_minutes: Minutes that a collective operation waits for a process, after which all end.
-        advice: What to do after an interruption or the loss of a process.
+    A collective operation waits `timeout_minutes` for a process, after which all end.
     """
     # Without `use_cpu`, processes that have no GPU form no group, and each would do all the work.
     join_process_group(not torch.accelerator.is_available(), timedelta(minutes=timeout_minutes))

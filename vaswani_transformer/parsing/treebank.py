@@ -8,8 +8,8 @@ manifest.json                               from which treebanks, with which opt
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from typing import Any
 import datasets
 from nltk import Tree
 
+from ..data.corpora import spread
 from ..data.text_files import read_lines
 from ..io.digests import content_digest
 from ..io.files import Json, atomic_directory, locked
 from ..io.manifests import Manifest, find_damage
 from ..io.origins import identify, require_same_origin
-from ..model.parse_sequence_vaswani import PARSE, ParseLabels
+from ..model.parse_sequence_vaswani import PARSE, ParseLabels, parse_of_sequence
 from ..options.arguments import COUNT, Interval, option
 from .recombination import Recombiner
 from .tokenizer import VaswaniParsingTokenizer
@@ -143,18 +144,50 @@ def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -
     counts = Counter[str]()
     with open(path, "w", encoding="utf-8") as corpus:
         for tree in trees:
-            counts.update(tree_to_sequence(tree, options.keeps_tags))
-            corpus.write(_row(tree, options))
+            sequence = tree_to_sequence(tree, options.keeps_tags)
+            counts.update(sequence)
+            row: dict[str, Json] = {
+                "translation": {options.source_language: " ".join(tree.leaves()), PARSE: " ".join(sequence)}
+            }
+            if not options.keeps_tags:
+                row["tree"] = tree_in_one_line(tree)
+            corpus.write(json.dumps(row, ensure_ascii=False) + "\n")
     try:
         return ParseLabels.from_counts(counts)
     except ValueError as error:
         raise ValueError(f"{path.stem}: {error}") from None
 
 
-def _row(tree: Tree, options: TreebankOptions) -> str:
-    """A line of a corpus."""
-    words, sequence = " ".join(tree.leaves()), " ".join(tree_to_sequence(tree, options.keeps_tags))
-    row: dict[str, Json] = {"translation": {options.source_language: words, PARSE: sequence}}
-    if not options.keeps_tags:
-        row["tree"] = tree_in_one_line(tree)
-    return json.dumps(row, ensure_ascii=False) + "\n"
+@dataclass(frozen=True)
+class GoldTrees:
+    """Sentences of a treebank as words, their trees in brackets, and which of these trees are in the training data."""
+
+    sentences: list[list[str]]
+    trees: list[str]
+    seen: Set[str] = frozenset()
+
+    @classmethod
+    def load(cls, file: str | Path, language: str, train: Iterable[str | Path] = ()) -> "GoldTrees":
+        """The trees of a corpus that `prepare_treebank` wrote, with the tags that EVALB needs to delete punctuation.
+
+        Args:
+            file: The corpus.
+            language: Code of the language of the words.
+            train: Corpora of the training data, to tell which trees are in them, too.
+        """
+        lines = [*read_lines(Path(file))]
+        seen = {*lines}.intersection(line for each in train for line in read_lines(Path(each)))
+        rows = [json.loads(line) for line in lines]
+        pairs = [row["translation"] for row in rows]
+        sentences, sequences = ([pair[side].split() for pair in pairs] for side in (language, PARSE))
+        labels = ParseLabels.from_counts(Counter(chain.from_iterable(sequences)))  # training trees may lack some
+        trees = [
+            row.get("tree") or parse_of_sequence(sequence, words, labels).tree
+            for row, sequence, words in zip(rows, sequences, sentences, strict=True)
+        ]
+        return cls(sentences, trees, {tree for line, tree in zip(lines, trees, strict=True) if line in seen})
+
+    def sample(self, size: int) -> "GoldTrees":
+        """`size` sentences, evenly spaced; all, if there are fewer."""
+        places = spread(len(self.trees), size)
+        return replace(self, sentences=[self.sentences[n] for n in places], trees=[self.trees[n] for n in places])
