@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicFile, public_corpus
 from vaswani_transformer.data.text_files import open_binary
-from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.io.console import PlainConsole, one_line
 from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.options.arguments import option
@@ -104,12 +104,10 @@ def download(corpus: str, file: str, entry: PublicFile) -> bytes:
     for url in tqdm(entry.urls, f"{corpus}/{file}", disable=None, leave=False):
         try:
             content = Path(manager.download(url)).read_bytes()
-        except Exception as error:  # fsspec and aiohttp raise errors of many types
-            cause = error.__cause__ or error
-            raise OSError(
-                f"{url}: {cause or type(cause).__name__}; repeat the command to continue, or give --from"
-            ) from error
-        texts.append(gzip.decompress(content) if url.endswith(".gz") else content)
+            texts.append(gzip.decompress(content) if url.endswith(".gz") else content)
+        except Exception as error:  # fsspec, aiohttp and gzip raise errors of many types
+            cause = one_line(error.__cause__ or error) or type(error).__name__
+            raise OSError(f"{url}: {cause}; repeat the command to continue, or give --from") from error
     text = b"".join(texts)
     if ".mrg" in file:
         text = one_tree_a_line(text)
