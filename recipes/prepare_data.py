@@ -28,8 +28,7 @@ def main() -> None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
         _, data_args = open_parent(model_args, data_args)
         data = load_corpora(data_args, data_args.prepared)
-        cleaning = {"train": data.cleaning, **{name: corpus.cleaning for name, corpus in data.mixed.items()}}
-        for name, counts in cleaning.items():
+        for name, counts in data.cleaning.items():
             print(f"{name}: {describe_cleaning(counts)}")
         for split, corpus in data.text.items():
             print(f"{split}: {len(corpus):,} sentence pairs")

@@ -43,7 +43,7 @@ from vaswani_transformer.model.saved_model import SavedModel
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.evaluation_directory import claim, write_scores
-from vaswani_transformer.runs.languages import languages_to_score
+from vaswani_transformer.runs.pair_arguments import languages_to_score
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord, SearchScores
 from vaswani_transformer.runs.search_scores import reference_perplexity, score_systems

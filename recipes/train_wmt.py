@@ -29,8 +29,8 @@ from rich.table import Table
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.corpora import sentences
+from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.data.sources import HubDataset, find_source
-from vaswani_transformer.data.training_data import TrainingData
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import bleu_by_source_length, chrf_score, sacrebleu_score

@@ -165,8 +165,10 @@ def translate_file(args: TranslateArguments) -> None:
 
 def choose_precision(args: TranslateArguments, translation: ShardedTranslation) -> DecodingPrecision:
     """The precision that translates the first lines clearly fastest; "auto" if it is that of the saved weights."""
+    if args.engine is not None or len(translation.lines) < WORTH_MEASURING:
+        return "auto"
     precisions, models = usable_precisions(PartialState().device), translation.models
-    if args.engine is not None or len(translation.lines) < WORTH_MEASURING or len(precisions) == 1:
+    if len(precisions) == 1:
         return "auto"
     translators = {"float32": LineTranslator(models, args)}
     if translators["float32"].model.dtype != torch.float32:

@@ -286,4 +286,6 @@ def test_what_an_ensemble_cannot_do_is_refused(talkative_model):
     with pytest.raises(ValueError, match=r"^ensemble: a model has hooks or adapters, or is in training; call eval\(\)"):
         talkative_model.generate(batch, custom_generate=Ensemble([training]))
     with pytest.raises(ValueError, match=r"^ensemble: models search together, and do not sample"):
-        talkative_model.generate(batch, custom_generate=Ensemble([]), do_sample=True)
+        talkative_model.generate(batch, custom_generate=Ensemble([talkative_model]), do_sample=True)
+    with pytest.raises(ValueError, match=r"^ensemble: has no other model"):
+        Ensemble([])

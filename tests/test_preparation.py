@@ -20,8 +20,7 @@ from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.data.preparation_arguments import PreparationArguments
-from vaswani_transformer.data.prepared_directory import load_prepared
-from vaswani_transformer.data.training_data import TrainingData
+from vaswani_transformer.data.prepared_directory import TrainingData, load_prepared
 from vaswani_transformer.io.files import locked
 
 
@@ -97,14 +96,14 @@ def check_rows(output: Path, names: list[str], rules: CleaningRules | None = Non
     expected, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"), rules)
     data = load_prepared(output)
     assert data.train.to_list() == expected.to_list()
-    assert data.cleaning == totals
+    assert data.cleaning == {"train": totals}
     assert 0 < totals["kept"] < len(corpus)
 
 
 def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output):
     data = prepare(output, arguments(files))
     check_rows(output, files["train"])
-    assert data.cleaning == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 60}
+    assert data.cleaning["train"] == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 60}
     table = load_prepared(output).train.with_format("arrow")[:1]
     assert [str(table[name].type).split(": ")[-1].rstrip(">") for name in table.column_names] == ["int32"] * 4
 
@@ -130,7 +129,8 @@ def test_corpora_mixed_in_are_cleaned_and_lie_behind_the_training_corpus(files, 
     args = arguments({**files, "replay": files["train"], "synthetic": [synthetic]}, replay_ratio=0.25)
     data = load_corpora(args, output)
     replay, synthetic = data.mixed["replay"], data.mixed["synthetic"]
-    assert (replay.first, replay.pairs, replay.drawn, replay.cleaning) == (60, 60, 15, data.cleaning)
+    assert (replay.first, replay.pairs, replay.drawn) == (60, 60, 15)
+    assert data.cleaning["replay"] == data.cleaning["train"]
     assert (synthetic.first, synthetic.pairs, synthetic.drawn) == (120, 10, 60)
     rows = data.train.to_list()
     assert rows[60:120] == rows[:60]
@@ -288,7 +288,10 @@ def test_without_a_directory_it_is_prepared_once_in_the_cache_for_each_version(f
     before = contents(tmp_path / "cache")
     assert load_corpora(arguments(files)).train.to_list() == expected.train.to_list()
     assert contents(tmp_path / "cache") == before
-    assert load_corpora(arguments(files, max_length=12)).cleaning["too_long"] > first.cleaning["too_long"]
+    assert (
+        load_corpora(arguments(files, max_length=12)).cleaning["train"]["too_long"]
+        > first.cleaning["train"]["too_long"]
+    )
     monkeypatch.setattr(preparation, "version", lambda name: f"{name} of tomorrow")
     load_corpora(arguments(files))
     assert len(list((tmp_path / "cache" / "vaswani_transformer").iterdir())) == 3
@@ -338,7 +341,7 @@ def test_both_directions_alternate_and_begin_with_the_tag_of_their_target(files,
             expected.append((tokenizer(f"{tag} {source}").input_ids, tokenizer(target).input_ids))
     assert list(zip(data.train["input_ids"], data.train["labels"], strict=True)) == expected
     assert {source[0] for source, _ in expected} == {*data.language_tags.values()}
-    assert data.cleaning["empty"] == 2
+    assert data.cleaning["train"]["empty"] == 2
 
     assert data.text.keys() == data.encoded.keys() == {"test", "test_reverse"}
     for split, (source, target), tag in (("test", ("en", "de"), "<2de> "), ("test_reverse", ("de", "en"), "<2en> ")):

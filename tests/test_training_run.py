@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from vaswani_transformer import CheckpointAveraging
 from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.runs.fine_tuning import FineTuningArguments
 from vaswani_transformer.runs.run_arguments import ModelArguments, RecipeTrainingArguments
@@ -15,7 +16,7 @@ from vaswani_transformer.runs.training_run import TrainingRun
 def run(tmp_path):
     args = RecipeTrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
     with ExitStack() as exit_stack:
-        yield TrainingRun(args, SignalCheckpoint(), exit_stack)
+        yield TrainingRun(args, tmp_path, CheckpointAveraging(), SignalCheckpoint(), exit_stack)
 
 
 def test_a_row_of_table_3_with_changes_in_two_languages():

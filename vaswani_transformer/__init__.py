@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from .model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
-from .model.pipeline_vaswani import VaswaniTranslationPipeline
+from .model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig, VaswaniParsingModel
+from .model.pipeline_vaswani import VaswaniTranslationPipeline, install_translation_task
 from .model.registration import register
 from .model.tokenization_vaswani import VaswaniTokenizer
-from .parsing import VaswaniForConstituencyParsing, VaswaniParsingConfig, register_parser
+from .parsing.tokenizer import VaswaniParsingTokenizer
 
 
 if TYPE_CHECKING:
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from .training.trainer import VaswaniTrainer
 
 
-register()
-register_parser()
+register(VaswaniConfig, VaswaniModel, VaswaniForConditionalGeneration, VaswaniTokenizer)
+register(VaswaniParsingConfig, VaswaniParsingModel, VaswaniForConstituencyParsing, VaswaniParsingTokenizer)
+install_translation_task()
 
 __version__ = "0.1.0"
 

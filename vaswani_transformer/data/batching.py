@@ -54,7 +54,9 @@ def plan_batches(
     """
     if window < 1:
         raise ValueError(f"batch_window: must be at least 1, is {window}")
-    source, target = _lengths(source_lengths, target_lengths)
+    source, target = np.asarray(source_lengths, dtype=np.int64), np.asarray(target_lengths, dtype=np.int64)
+    if not len(source) == len(target) > 0:
+        raise ValueError(f"lengths: {len(source)} of sources and {len(target)} of targets; give as many, at least one")
     budgets = (source_tokens, target_tokens)
     for name, lengths, budget in zip(("source_tokens", "target_tokens"), (source, target), budgets, strict=True):
         if lengths.max() > budget:
@@ -75,19 +77,6 @@ def plan_batches(
         windows.append(end)
         starts += [first + (end - first) * number // batches for number in range(1, batches + 1)]
     return BatchPlan(order, np.asarray(windows), np.asarray(starts))
-
-
-def _lengths(
-    source_lengths: Sequence[int] | np.ndarray, target_lengths: Sequence[int] | np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    # A slice: reading a column of a dataset row by row is slow.
-    source, target = (np.asarray(lengths[:], dtype=np.int64) for lengths in (source_lengths, target_lengths))
-    if not len(source) == len(target) > 0:
-        raise ValueError(
-            f"source_lengths, target_lengths: {len(source)} and {len(target)} of them; "
-            f"give as many of each, and at least one"
-        )
-    return source, target
 
 
 def pair_sizes(source: np.ndarray, target: np.ndarray, source_tokens: int, target_tokens: int) -> np.ndarray:
@@ -140,7 +129,8 @@ class TokenBudgetBatchSampler:
         self.num_parts = num_parts
         self.seed = seed
         self.epoch = 0
-        source, target = _lengths(source_lengths, target_lengths)
+        # A slice: reading a column of a dataset row by row is slow.
+        source, target = (np.asarray(lengths[:], dtype=np.int64) for lengths in (source_lengths, target_lengths))
         self._source, self._target = source.astype(np.int32), target.astype(np.int32)
         self._mixture = Mixture(pair_sizes(source, target, source_tokens, target_tokens), mixed)
         rows = self._mixture.largest

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from datasets import Dataset, Features, List, Value, interleave_datasets
+from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
-from ..model.languages_vaswani import language_tag, with_tag
+from ..model.languages_vaswani import with_tag
 from ..model.target_tokenizer import for_targets
 from ..options.arguments import COUNT, Interval, option
 
@@ -54,20 +54,6 @@ def encode_corpus(
     )
 
 
-def encode_both_directions(
-    corpus: Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    source_language: str,
-    target_language: str,
-    num_proc: int | None = None,
-) -> Dataset:
-    """Encode each pair, and after it its reverse, both with the tag of their target language."""
-    directions = (source_language, target_language), (target_language, source_language)
-    return interleave_datasets(
-        [encode_corpus(corpus, tokenizer, *each, num_proc, language_tag(each[1])) for each in directions]
-    )
-
-
 @dataclass(frozen=True)
 class CleaningRules:
     """The rules by which pairs of an encoded corpus are dropped; their limits are options of the recipes.
@@ -98,11 +84,7 @@ class CleaningRules:
 def clean_corpus(encoded: Dataset, rules: CleaningRules | None = None) -> tuple[Dataset, dict[str, int]]:
     """Drop pairs with an empty side, too long a side, or sides of too different lengths.
 
-    A pair counts for the first rule that drops it.
-
-    Args:
-        encoded: The result of `encode_corpus`.
-        rules: What to drop; by default as in `CleaningRules`.
+    A pair counts for the first rule that drops it; the default rules are those of `CleaningRules`.
 
     Returns:
         The kept pairs, and how many were dropped as "empty", "too_long" and "ratio", and how many "kept".

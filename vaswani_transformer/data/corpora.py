@@ -11,7 +11,6 @@ from datasets import Dataset, Features, Translation
 from datasets.exceptions import DatasetGenerationError
 
 from ..io.digests import content_digest
-from ..io.files import Json
 from ..model.languages_vaswani import is_same_language, language_name
 from .sources import HubDataset, Names, Source, TextFiles, find_source
 from .text_files import COMPRESSED
@@ -68,10 +67,6 @@ class Corpus:
     columns: Sequence[str] | None = None
     streaming: bool = False
 
-    def identify(self) -> list[Json]:
-        """Describe the files, or the name, for a manifest."""
-        return self.source.identify(self.split, self.config)
-
     def check(self) -> None:
         """Read the first sentence pair of each file, to find most errors before any of them is read to its end.
 
@@ -83,7 +78,7 @@ class Corpus:
 
     def load(self, cache_dir: str | Path | None = None) -> Dataset:
         """The pairs as `load_parallel_corpus` returns them; unchanged files come from the cache."""
-        source = self.source
+        source, version = self.source, content_digest(self.source.identify(self.split, self.config))
         if isinstance(source, HubDataset):
             source = source.load(self.split, self.config, self.streaming)
         try:
@@ -91,7 +86,7 @@ class Corpus:
             return Dataset.from_generator(
                 _rows,
                 features=Features({"translation": Translation(languages=sorted(self.languages))}),
-                gen_kwargs={"corpus": replace(self, source=source), "version": content_digest(self.identify())},
+                gen_kwargs={"corpus": replace(self, source=source), "version": version},
                 cache_dir=cache_dir,
             )
         except DatasetGenerationError as error:

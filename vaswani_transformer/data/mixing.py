@@ -1,7 +1,7 @@
 """Corpora that are mixed into a training: each epoch draws other pairs from them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,13 +14,11 @@ class MixedCorpus:
         first: The first of its rows, which follow each other.
         pairs: Number of its rows.
         drawn: Pairs drawn for each epoch; some of them repeatedly if it has fewer.
-        cleaning: How many pairs cleaning dropped, by reason, and how many it "kept".
     """
 
     first: int
     pairs: int
     drawn: int
-    cleaning: dict[str, int] = field(default_factory=dict)
 
 
 class Mixture:

@@ -15,18 +15,18 @@ from accelerate.utils import patch_environment
 from datasets import Dataset, concatenate_datasets, interleave_datasets
 from transformers import PreTrainedTokenizerBase
 
+from ..io.digests import content_digest
 from ..io.files import Json, atomic_directory, file_errors_as_os_error, locked
 from ..io.manifests import Manifest
-from ..io.origins import identify_tokenizer, origin_digest, require_same_origin
+from ..io.origins import identify_tokenizer, require_same_origin, without_places
 from ..launch.processes import available_cores, end_forks_with_this_process
 from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
-from .cleaning import clean_corpus, encode_both_directions, encode_corpus
+from .cleaning import clean_corpus, encode_corpus
 from .corpora import sentences, spread
 from .preparation_arguments import TRAINED_ON, PreparationArguments
-from .prepared_directory import TOKENIZER, load_prepared, read_notes
-from .training_data import TrainingData
+from .prepared_directory import TOKENIZER, TrainingData, load_prepared, read_notes
 
 
 _PAIRS_PER_PROCESS = 50_000  # at least; it takes seconds to encode so many
@@ -35,7 +35,9 @@ _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 
 def identify_inputs(args: PreparationArguments) -> dict[str, Json]:
     """Describe the corpora, by split, and the "tokenizer" by their content, for records."""
-    corpora: dict[str, Json] = {split: corpus.identify() for split, corpus in args.corpora.items()}
+    corpora: dict[str, Json] = {
+        split: corpus.source.identify(corpus.split, corpus.config) for split, corpus in args.corpora.items()
+    }
     return {**corpora, TOKENIZER: None if args.tokenizer is None else identify_tokenizer(args.tokenizer)}
 
 
@@ -59,7 +61,7 @@ def load_corpora(
     inputs = inputs or identify_inputs(args)
     if directory is None:
         versions = {name: version(name) for name in _VERSIONS}
-        digest = origin_digest({**decisive_values(args, "data"), **inputs, **versions})
+        digest = content_digest(without_places({**decisive_values(args, "data"), **inputs, **versions}))
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", digest[:32])
     directory = Path(directory)
     if _missing_parts(directory, args, inputs):
@@ -143,12 +145,17 @@ def _require_tags(tokenizer: PreTrainedTokenizerBase, args: PreparationArguments
 def _encode(
     split: str, corpus: Dataset, tokenizer: PreTrainedTokenizerBase, args: PreparationArguments, num_proc: int | None
 ) -> tuple[Dataset, dict[str, int]]:
-    """The encoded pairs of a corpus, and the counts of cleaning; what is scored on keeps all, and their text."""
-    encode = encode_both_directions if args.both_directions else encode_corpus
-    rows = encode(corpus, tokenizer, *args.languages, num_proc=num_proc)
+    """The encoded pairs of a corpus, and the counts of cleaning; what is scored on keeps all, and their text.
+
+    In both directions, the reverse of each pair follows it, and each source has the tag of its target language.
+    """
+    source_tag, target_tag = args.tags or (None, None)
+    rows, text = encode_corpus(corpus, tokenizer, *args.languages, num_proc, target_tag), corpus
+    if args.both_directions:
+        back = encode_corpus(corpus, tokenizer, *args.languages[::-1], num_proc, source_tag)
+        rows, text = interleave_datasets([rows, back]), interleave_datasets([corpus, corpus])
     if split in TRAINED_ON:
         return clean_corpus(rows, args)
-    text = interleave_datasets([corpus, corpus]) if args.both_directions else corpus
     return concatenate_datasets([rows, text], axis=1), {"kept": len(rows)}
 
 

@@ -9,23 +9,46 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets, load_from_disk
+from transformers import PreTrainedTokenizerBase
 
 from ..io.files import Json
 from ..io.manifests import Manifest, find_damage
-from ..io.typed_json import from_json
 from ..model.languages_vaswani import language_tag
 from ..model.saved_model import load_tokenizer
 from .mixing import MixedCorpus
 from .preparation_arguments import MIXED, TRAINED_ON
-from .training_data import TrainingData
 
 
 TOKENIZER = "tokenizer"
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a model is trained on, and scored on.
+
+    Attributes:
+        tokenizer: The tokenizer that encoded them.
+        train: Encoded pairs, cleaned: the training corpus, then the corpora that are mixed in.
+        cleaning: For each corpus in it, how many pairs cleaning dropped, by reason, and how many it "kept".
+        text: Held-out corpora, by split.
+        encoded: The same, encoded. In both directions, "test_reverse" is the reverse of "test".
+        language_tags: Ids of the tags, by language; None if there is one direction, and no tags.
+        mixed: The corpora that are mixed in, by name.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    train: Dataset
+    cleaning: dict[str, dict[str, int]]
+    text: dict[str, Dataset]
+    encoded: dict[str, Dataset]
+    language_tags: dict[str, int] | None = None
+    mixed: dict[str, MixedCorpus] = field(default_factory=dict)
 
 
 def read_notes(directory: Path, part: str) -> dict[str, Json]:
@@ -40,16 +63,6 @@ def read_notes(directory: Path, part: str) -> dict[str, Json]:
         raise ValueError(f"prepared: {directory} has no {part}; prepare it first") from None
     except (OSError, ValueError) as error:
         raise ValueError(f"prepared: {directory / part}: {error}; delete it to prepare it anew") from None
-
-
-@dataclass(frozen=True)
-class _Preparation:
-    """How a corpus was prepared: entries of its manifest."""
-
-    cleaning: dict[str, int]
-    source_language: str
-    target_language: str
-    both_directions: bool
 
 
 def load_prepared(
@@ -72,19 +85,18 @@ def load_prepared(
         for part in notes:
             if (damage := find_damage(directory / part)) is not None:
                 raise ValueError(f"prepared: {directory / part}: {damage}; delete it to prepare it anew")
-    made = {name: from_json(_Preparation, notes[name]) for name in names}
     corpora = {name: load_from_disk(directory / name) for name in names}
-    mixed = _mix(corpora, made, ratios or {})
+    mixed = _mix(corpora, ratios or {})
     held_out = {name: corpus for name, corpus in corpora.items() if name not in TRAINED_ON}
     tokenizer, tags = load_tokenizer(directory / TOKENIZER, option="prepared"), None
-    if made["train"].both_directions:
+    if notes["train"]["both_directions"]:
         held_out = _by_direction(held_out)
-        languages = made["train"].source_language, made["train"].target_language
+        languages = [str(notes["train"][name]) for name in ("source_language", "target_language")]
         tags = {code: tokenizer.convert_tokens_to_ids(language_tag(code)) for code in languages}
     return TrainingData(
         tokenizer=tokenizer,
         train=concatenate_datasets([corpora["train"], *(corpora[name] for name in mixed)]),
-        cleaning=made["train"].cleaning,
+        cleaning={name: cast(dict[str, int], notes[name]["cleaning"]) for name in ("train", *mixed)},
         text={split: rows.select_columns("translation") for split, rows in held_out.items()},
         encoded={split: rows.remove_columns("translation") for split, rows in held_out.items()},
         language_tags=tags,
@@ -92,16 +104,14 @@ def load_prepared(
     )
 
 
-def _mix(
-    corpora: Mapping[str, Dataset], made: Mapping[str, _Preparation], ratios: Mapping[str, float]
-) -> dict[str, MixedCorpus]:
+def _mix(corpora: Mapping[str, Dataset], ratios: Mapping[str, float]) -> dict[str, MixedCorpus]:
     """The corpora that are mixed in; their rows follow the rows of "train"."""
     mixed: dict[str, MixedCorpus] = {}
     first = trained = len(corpora["train"])
     for name in MIXED:
         if name in corpora:
             drawn = max(1, round(ratios.get(name, 1.0) * trained))
-            mixed[name] = MixedCorpus(first, len(corpora[name]), drawn, made[name].cleaning)
+            mixed[name] = MixedCorpus(first, len(corpora[name]), drawn)
             first += len(corpora[name])
     return mixed
 

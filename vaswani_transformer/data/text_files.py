@@ -40,9 +40,7 @@ def read_lines(path: Path) -> Iterator[str]:
 def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
     """Sentences of a UTF-8 file, split at line feeds only, as every tool that aligned them counts lines.
 
-    Args:
-        file: Read as it goes.
-        name: What messages call it.
+    The file is read as it goes; messages call it `name`.
 
     Raises:
         ValueError: A line is not UTF-8.

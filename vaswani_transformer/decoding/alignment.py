@@ -72,7 +72,7 @@ class Aligner:
 
         def search(indices: list[int]) -> Iterator[tuple[list[int], list[list[Links]]]]:
             share = [lengths[index] for index in indices]
-            for batch in similar_length_batches(share, {length: length for length in share}, self.tokens_per_batch):
+            for batch in similar_length_batches(share, lambda length: length, self.tokens_per_batch):
                 pairs = [(source_ids[indices[place]], target_ids[indices[place]]) for place in batch]
                 yield batch, self._align_batch(pairs, heads)
 
@@ -100,14 +100,8 @@ def choose_heads(
 ) -> ChosenHeads:
     """Choose among the candidates of both models those with the highest agreement (Chen et al., 2020). Collective.
 
-    Every other pair is used to choose, and the pairs between to measure the agreement.
-
-    Args:
-        forward: Aligns from sources to targets.
-        backward: Aligns from targets to sources.
-        sources: Sentences.
-        targets: Their translations.
-        same: Choose the same heads for both, as a model of both directions keeps them.
+    Every other pair is used to choose, and the pairs between to measure the agreement. The `same` heads are chosen for
+    both, if a model of both directions keeps them.
     """
     heads = forward.candidates, backward.candidates
     ahead = zip(*forward.align(sources, targets, heads[0]), strict=True)

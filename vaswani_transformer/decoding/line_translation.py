@@ -47,10 +47,8 @@ class LineTranslator:
     def translate(self, number: int, lines: list[str], bar: tqdm | None = None) -> list[bytes]:
         """Translate a list of lines, stripped of white space as in training.
 
-        Args:
-            number: What is sampled depends on this number and the seed, not on the process or on other lists.
-            lines: The lines.
-            bar: Counts the lines.
+        What is sampled depends on the `number` and the seed, not on the process or on other lists. The `bar` counts the
+        lines.
 
         Returns:
             For each line in order, a line for each of its `num_return_sequences` translations, line feed included. In

@@ -98,12 +98,7 @@ class ShardedTranslation:
         return self._missing()
 
     def translate(self, numbers: Collection[int], bar: tqdm | None = None) -> None:
-        """Translate some shards; each is written atomically.
-
-        Args:
-            numbers: Their numbers.
-            bar: Counts their lines.
-        """
+        """Translate the shards of these `numbers`; each is written atomically."""
         for number in numbers:
             self._translator = self._translator or LineTranslator(self.models, self.options)
             atomic_write(self.path(number), self._translator.translate(number, self.sources(number), bar))

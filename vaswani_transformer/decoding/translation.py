@@ -23,18 +23,10 @@ def best_translations(
     show_progress: bool = True,
     **generate_kwargs: Any,
 ) -> list[Translation]:
-    """Translate sentences; translations are in the order of the sentences.
+    """Translate sentences by `translate_in_batches`; translations are in the order of the sentences.
 
     Collective: the processes share the sentences, and all return the same result. White space around a sentence is
-    removed. The translation of an empty sentence is empty.
-
-    Args:
-        model: The model, on the device to use.
-        tokenizer: Its tokenizer.
-        sentences: Source sentences.
-        tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
-        show_progress: Whether the main process shows a bar.
-        generate_kwargs: For `translate_in_batches`, such as `target_language`; by default it searches as in 6.1.
+    removed. `show_progress` says whether the main process shows a bar.
     """
     model.eval()
     stripped = [sentence.strip() for sentence in sentences]

@@ -99,10 +99,7 @@ class TranslationOptions(GenerationArguments):
         return [saved, *members]
 
     def lines(self, config: PreTrainedConfig) -> Iterator[str]:
-        """The lines to translate, read as they come; each row of a table is one.
-
-        Args:
-            config: The model's configuration, which states the column.
+        """The lines to translate, read as they come; each row of a table is one, in the column that `config` states.
 
         Raises:
             ValueError, OSError: There is no such file, it is damaged, or text has no columns.

@@ -6,7 +6,7 @@ An origin has an entry for each option, and for each input: {"file": ..., "sha25
 from collections.abc import Mapping
 from pathlib import Path
 
-from .digests import content_digest, file_digest, matching_files_digest
+from .digests import file_digest, matching_files_digest
 from .files import Json
 from .manifests import TOKENIZER_FILES
 
@@ -24,11 +24,6 @@ def identify_tokenizer(name: str) -> Json:
     return {"name": name}
 
 
-def origin_digest(origin: Mapping[str, Json]) -> str:
-    """Digest of an origin, in which an input file counts by its content alone."""
-    return content_digest({name: _content(value) for name, value in origin.items()})
-
-
 def require_same_origin(before: Mapping[str, Json], now: Mapping[str, Json], what: str, advice: str) -> None:
     """Compare the recorded origin of a directory with that of the command that wants to use it.
 
@@ -40,17 +35,19 @@ def require_same_origin(before: Mapping[str, Json], now: Mapping[str, Json], wha
     different = [
         f"{name} ({_text(before[name])} then, {_text(value)} now)"
         for name, value in now.items()
-        if name in before and _content(before[name]) != _content(value)
+        if name in before and without_places(before[name]) != without_places(value)
     ]
     if different:
         raise ValueError(f"{what} {', '.join(different)}; {advice}")
 
 
-def _content(value: Json) -> Json:
-    """What is compared: the digest in place of an input file."""
+def without_places(value: Json) -> Json:
+    """What is compared: an origin, or an entry of it, with the digest in place of an input file."""
     if isinstance(value, list):
-        return [_content(each) for each in value]
-    return value["sha256"] if isinstance(value, dict) and "sha256" in value else value
+        return [without_places(each) for each in value]
+    if isinstance(value, dict) and "sha256" not in value:
+        return {name: without_places(each) for name, each in value.items()}
+    return value["sha256"] if isinstance(value, dict) else value
 
 
 def _text(value: Json) -> str:

@@ -62,10 +62,7 @@ def to_json(value: Any) -> Any:
 def from_json(kind: type[T], value: object, place: str = "") -> T:
     """Convert a value of a JSON file to a type: a dataclass, a plain type, a list, a dict or an optional.
 
-    Args:
-        kind: The type, as in an annotation.
-        value: A result of `json.loads`.
-        place: Path of the value, such as ".data.train"; errors begin with it.
+    Errors begin with `place`, the path of the value, such as ".data.train".
 
     Raises:
         ValueError: A field is missing or of a wrong type.
@@ -74,7 +71,15 @@ def from_json(kind: type[T], value: object, place: str = "") -> T:
         (plain,) = (member for member in get_args(kind) if member is not NoneType)  # X | None, and no other union
         return None if value is None else from_json(plain, value, place)
     if is_dataclass(kind):
-        return kind(**_arguments(kind, _require(dict, value, place), place))
+        arguments, rest = {}, dict(_require(dict, value, place))
+        for field in fields(kind):
+            if field.metadata == REST:
+                arguments[field.name] = rest
+            elif field.name in rest:
+                arguments[field.name] = from_json(field.type, rest.pop(field.name), f"{place}.{field.name}")  # type: ignore
+            elif field.default is MISSING and field.default_factory is MISSING:
+                raise ValueError(f"{place}.{field.name} is missing".removeprefix("."))
+        return kind(**arguments)
     if get_origin(kind) is dict:
         entries = _require(dict, value, place).items()
         return {name: from_json(get_args(kind)[1], item, f"{place}.{name}") for name, item in entries}  # type: ignore
@@ -82,19 +87,6 @@ def from_json(kind: type[T], value: object, place: str = "") -> T:
         items = enumerate(_require(list, value, place))
         return [from_json(get_args(kind)[0], item, f"{place}.{number}") for number, item in items]  # type: ignore
     return _require(object if kind == Json else kind, value, place)
-
-
-def _arguments(kind: Any, entries: dict[str, object], place: str) -> dict[str, object]:
-    arguments: dict[str, object] = {}
-    rest = dict(entries)
-    for field in fields(kind):
-        if field.metadata == REST:
-            arguments[field.name] = rest
-        elif field.name in entries:
-            arguments[field.name] = from_json(field.type, rest.pop(field.name), f"{place}.{field.name}")  # type: ignore
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise ValueError(f"{place}.{field.name} is missing".removeprefix("."))
-    return arguments
 
 
 def _require(kind: type[T], value: object, place: str) -> Any:

@@ -1,6 +1,7 @@
 """The outermost handler of a program on one or several processes: a fault ends all of them with one line."""
 
 import os
+import re
 import signal
 import sys
 import time
@@ -37,7 +38,7 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
     Raises:
         SystemExit: After the line; the status is 1, and after a signal 128 plus its number.
     """
-    advice = advice and f"; {advice}"
+    advice, status = advice and f"; {advice}", 1
     try:
         with _standard_output():
             yield
@@ -47,12 +48,13 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
             message: str | None = f"another process has ended, is stopped or cut off ({cause}){advice}"
         elif isinstance(error, KeyboardInterrupt):
             message = one_line(error) or f"interrupted{advice}"
+            status = error.status if isinstance(error, Interrupted) else 128 + signal.SIGINT
         elif (message := _fault(error)) is None:
             raise
         logging.get_logger().debug(message, exc_info=True)
         if sys.stderr.isatty():
             print(file=sys.stderr)  # ends the line of a progress bar
-        line, status = f"{program}: {message}", _exit_status(error)
+        line = f"{program}: {message}"
         if not torch.distributed.is_initialized():
             if status == 1:
                 sys.exit(line)
@@ -68,11 +70,18 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
 def _fault(error: BaseException) -> str | None:
     """What to tell the user of an error that is not a bug; None for a bug, which needs its traceback."""
     if isinstance(error, _FAULTS):
-        return one_line(error) or type(error).__name__
+        return (one_line(error) or type(error).__name__) + _advice_to_get(error)
     is_plain = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # of torch, on a CPU
     if is_plain or isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return f"there is not enough memory; take smaller batches, or a smaller model ({one_line(error)[:200]})"
     return None
+
+
+def _advice_to_get(error: BaseException) -> str:
+    """The command that gets a missing file, if it is where configurations expect a public corpus; else nothing."""
+    if isinstance(error, FileNotFoundError) and (path := re.match(r"data/([\w-]+)/", str(error.filename))):
+        return f"; if it is a file of a public corpus, `vaswani data {path[1]}` gets it"
+    return ""
 
 
 def _lost_process(error: BaseException) -> str | None:
@@ -84,12 +93,6 @@ def _lost_process(error: BaseException) -> str | None:
     if isinstance(error, torch.distributed.DistError) or (isinstance(error, RuntimeError) and "gloo" in line):
         return line.rpartition(".cc:")[2].partition("] ")[2] or line
     return None
-
-
-def _exit_status(error: BaseException) -> int:
-    if isinstance(error, Interrupted):
-        return error.status
-    return 128 + signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
 
 
 @contextmanager
@@ -110,12 +113,9 @@ def _standard_output() -> Iterator[None]:
 
 @contextmanager
 def joined_processes(program: str, timeout_minutes: float, advice: str) -> Iterator[None]:
-    """Run a recipe that does not train on all launched processes; see `exit_on_error`.
+    """Run a recipe that does not train on all launched processes, as in `exit_on_error`.
 
-    Args:
-        program: Name that begins the line of an error.
-        timeout_minutes: Minutes that a collective operation waits for a process, after which all end.
-        advice: What to do after an interruption or the loss of a process.
+    A collective operation waits `timeout_minutes` for a process, after which all end.
     """
     # Without `use_cpu`, processes that have no GPU form no group, and each would do all the work.
     join_process_group(not torch.accelerator.is_available(), timedelta(minutes=timeout_minutes))

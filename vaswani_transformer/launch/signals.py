@@ -19,19 +19,11 @@ _SAME_SIGNAL = 3.0  # seconds
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has ended the work.
-
-    Args:
-        number: The signal.
-        message: What to do instead of continuing.
-
-    Attributes:
-        status: Exit status by the shell's convention, 128 plus the signal's number.
-    """
+    """A signal has ended the work; a message says what to do instead of continuing."""
 
     def __init__(self, number: int, message: str = "") -> None:
         super().__init__(message)
-        self.status = 128 + number
+        self.status = 128 + number  # the exit status, by the shell's convention
 
 
 class SignalCheckpoint(TrainerCallback):

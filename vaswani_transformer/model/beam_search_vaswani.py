@@ -338,15 +338,11 @@ class BeamSearch:
     def _extensions(
         self, totals: torch.Tensor, sequences: torch.Tensor, scores: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The best extensions by `totals` `[S, num_beams * vocabulary]`, or a sample of them.
+        """The best extensions by log-probabilities `totals` `[S, num_beams * vocabulary]`, or a sample of them.
 
-        Args:
-            totals: Log-probabilities of the extended hypotheses.
-            sequences: `[S * num_beams, length]`, the hypotheses.
-            scores: `[S * num_beams, vocabulary]`, log-probabilities of the tokens.
-
-        Returns:
-            Log-probabilities, best first, and indices into `totals`: `[S, extensions]` each.
+        `sequences` `[S * num_beams, length]` are the hypotheses, and `scores` `[S * num_beams, vocabulary]` the
+        log-probabilities of their next tokens. Returns log-probabilities, best first, and indices into `totals`:
+        `[S, extensions]` each.
         """
         keys = totals
         if self.config.do_sample:  # the top-k of log p + Gumbel noise is a sample without replacement

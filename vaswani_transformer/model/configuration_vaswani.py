@@ -34,8 +34,7 @@ PAPER_VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 _SIZES = ("vocab_size", "target_vocab_size", "d_model", "d_ff", "decoder_d_ff", "num_heads", "d_k", "d_v")
-_LAYERS = ("encoder_layers", "decoder_layers")
-_POSITIVE = (*_SIZES, *_LAYERS, "max_position_embeddings", "attention_neighborhood", "longest_source")
+_COUNTS = ("encoder_layers", "decoder_layers", "max_position_embeddings", "attention_neighborhood", "longest_source")
 _PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
@@ -201,7 +200,12 @@ class VaswaniConfig(PreTrainedConfig):
             self.decoder_d_ff = self.d_ff
         for field in ("d_k", "d_v"):
             if getattr(self, field) is None:
-                setattr(self, field, self._head_width(field))
+                if self.num_heads < 1 or self.d_model % self.num_heads:
+                    raise ValueError(
+                        f"num_heads: {self.num_heads} heads do not divide d_model = {self.d_model}; "
+                        f"change one of them, or give {field}"
+                    )
+                setattr(self, field, self.d_model // self.num_heads)
         self._validate()
         # Saved with every model, but set in remote code only: otherwise transformers would ask the package's users for
         # trust_remote_code.
@@ -218,16 +222,8 @@ class VaswaniConfig(PreTrainedConfig):
         """The one task of the model, which transformers infers where none is named."""
         return {self.task: {"impl": self.pipeline_code, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}
 
-    def _head_width(self, field: str) -> int:
-        if self.num_heads < 1 or self.d_model % self.num_heads:
-            raise ValueError(
-                f"num_heads: {self.num_heads} heads do not divide d_model = {self.d_model}; "
-                f"change one of them, or give {field}"
-            )
-        return self.d_model // self.num_heads
-
     def _validate(self) -> None:
-        for field in _POSITIVE:
+        for field in (*_SIZES, *_COUNTS):
             if getattr(self, field) is not None and getattr(self, field) < 1:
                 raise ValueError(f"{field}: must be at least 1, is {getattr(self, field)}")
         for field in _PROBABILITIES:

@@ -37,10 +37,12 @@ class Ensemble:
     Beam search, or greedy search, then follows the mean of the probabilities that all models give each token.
 
     Args:
-        models: The other models, with the first one's tokenizer and on its device.
+        models: The other models, one at least, with the first one's tokenizer and on its device.
     """
 
     def __init__(self, models: Sequence[VaswaniGenerationMixin]) -> None:
+        if not models:
+            raise ValueError("ensemble: has no other model; give at least one")
         self.models = tuple(models)
 
     def __call__(

@@ -84,10 +84,10 @@ class LengthLimit:
     @classmethod
     def from_options(cls, options: Mapping[str, Any], positions: int | None = None) -> "LengthLimit | None":
         """The limit that options set; None if they set none."""
-        fields = [field for field in LENGTH_FIELDS if options.get(field) is not None]
-        if OVER_SOURCE in fields and options.get("max_length") == 20:
-            fields.remove("max_length")
-        return cls(fields[0], options[fields[0]], positions) if fields else None
+        names = [name for name in LENGTH_FIELDS if options.get(name) is not None]
+        if OVER_SOURCE in names and options.get("max_length") == 20:
+            names.remove("max_length")
+        return cls(names[0], options[names[0]], positions) if names else None
 
     def new_tokens(self, source_length: int, prefix_length: int = 1) -> int:
         """The limit, at least 1, for a source with EOS, and a decoder prefix with the start token."""
@@ -138,11 +138,7 @@ class SearchOptions:
 
     @classmethod
     def from_generation_config(cls, config: GenerationConfig, positions: int | None = None) -> "SearchOptions":
-        """The options of one configuration.
-
-        Args:
-            config: The configuration.
-            positions: See `LengthLimit`.
+        """The options of one configuration; `positions` as in `LengthLimit`.
 
         Raises:
             ValueError: A number of beams, sequences or tokens is no integer, or is too small; or
@@ -199,7 +195,7 @@ class VaswaniGenerationMixin(GenerationMixin):
             ValueError: There is no source, or ids are not `[batch, source]`; an option is invalid; logits are NaN; or
                 the model has several directions, and a source begins with no language tag.
         """
-        self._prepare_source(inputs, kwargs)
+        lengths = self._prepare_source(inputs, kwargs)
         kwargs.pop("labels", None)  # a trainer passes them along
         config, kwargs = merge_options(self, generation_config, named_cache(kwargs, CACHE))
         limit = SearchOptions.from_generation_config(config, self.config.max_positions).limit
@@ -216,7 +212,6 @@ class VaswaniGenerationMixin(GenerationMixin):
         prefix_length, prefix = 1, kwargs.get("decoder_input_ids")
         if prefix is not None:  # transformers adds the start token if no row has it
             prefix_length = prefix.shape[1] + int(not prefix[:, 0].eq(config.decoder_start_token_id).any())
-        lengths = _source_lengths(kwargs).tolist()
         limits = torch.tensor([limit.new_tokens(length, prefix_length) for length in lengths])  # [batch]
         if limit.field == OVER_SOURCE:
             criteria.append(LengthPerSentence(limits, prefix_length))
@@ -228,19 +223,26 @@ class VaswaniGenerationMixin(GenerationMixin):
         processors, criteria = LogitsProcessorList(processors), StoppingCriteriaList(criteria)
         return super().generate(inputs, config, processors, criteria, custom_generate=loop, **kwargs)
 
-    def _prepare_source(self, inputs: torch.Tensor | None, kwargs: dict[str, Any]) -> None:
-        """Check the ids of the source, if it has any, and mask their padding."""
+    def _prepare_source(self, inputs: torch.Tensor | None, kwargs: dict[str, Any]) -> list[int]:
+        """Check ids of the source, mask their padding, and return the number of tokens of each, without padding."""
         ids = kwargs.get("input_ids") if inputs is None else inputs
-        if ids is None:
-            return
-        if ids.dim() != 2 or not ids.numel():
-            raise ValueError(
-                f"input_ids: have the shape {list(ids.shape)}; give [batch, source], neither of them 0; "
-                "for a single sentence, input_ids[None]"
-            )
-        if kwargs.get("attention_mask") is None:
-            kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
-        Directions(self.config).require_tagged(ids)
+        if ids is not None:
+            if ids.dim() != 2 or not ids.numel():
+                raise ValueError(
+                    f"input_ids: have the shape {list(ids.shape)}; give [batch, source], neither of them 0; "
+                    "for a single sentence, input_ids[None]"
+                )
+            if kwargs.get("attention_mask") is None:
+                kwargs["attention_mask"] = ids.ne(self.config.pad_token_id).long()  # [batch, source]
+            Directions(self.config).require_tagged(ids)
+        if kwargs.get("attention_mask") is not None:
+            return kwargs["attention_mask"].sum(-1).tolist()
+        states = kwargs.get("inputs_embeds")
+        if states is None:
+            if kwargs.get("encoder_outputs") is None:
+                raise ValueError("generate needs a source: input_ids, inputs_embeds or encoder_outputs")
+            states = kwargs["encoder_outputs"][0]  # [batch, source, d_model]
+        return [states.shape[1]] * states.shape[0]
 
     def _is_search(self, config: GenerationConfig, kwargs: Mapping[str, Any], criteria: list[StoppingCriteria]) -> bool:
         """Whether `search` decodes, rather than a loop of transformers."""
@@ -278,8 +280,7 @@ def search(
     Args:
         model: The model.
         input_ids: `[sentences * num_beams, prefix]`, as all tensors in `model_kwargs`.
-        logits_processor: The caller's processors, and what `generation_config` asks for.
-        stopping_criteria: The caller's criteria, and what `generation_config` asks for.
+        logits_processor, stopping_criteria: The caller's, and what `generation_config` asks for.
         generation_config: As `generate` has prepared it.
         synced_gpus: Whether ranks share weights, so that each calls `forward` until all are done; by default as
             transformers decides.
@@ -298,7 +299,9 @@ def search(
     cache = model_kwargs.get(CACHE)
     if cache is not None and cache.get_seq_length() > 0:
         raise ValueError(f"{CACHE}: beam search has its own cache; give the prefix as decoder_input_ids")
-    synced_gpus = _shares_weights(model) if synced_gpus is None else synced_gpus
+    if synced_gpus is None:
+        is_sharded = is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model)
+        synced_gpus = is_sharded and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
     prefixes = input_ids[:: config.num_beams]
     beams = beam_search(prefixes, logits_processor, stopping_criteria, config, observer)
     outputs: list[Seq2SeqLMOutput] | None = None
@@ -346,24 +349,6 @@ def _computes_forward(model: VaswaniGenerationMixin, model_kwargs: Mapping[str, 
         "an attention implementation or a training mode that its fast decoder does not know"
     )
     return False
-
-
-def _shares_weights(model: VaswaniGenerationMixin) -> bool:
-    """Whether ranks share the weights of a model, and call `forward` together; as transformers decides it."""
-    is_sharded = is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model)
-    return is_sharded and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
-
-
-def _source_lengths(kwargs: Mapping[str, Any]) -> torch.Tensor:
-    """Tokens of each source `[batch]`, without padding."""
-    if kwargs.get("attention_mask") is not None:
-        return kwargs["attention_mask"].sum(-1)
-    states = kwargs.get("inputs_embeds")
-    if states is None:
-        if kwargs.get("encoder_outputs") is None:
-            raise ValueError("generate needs a source: input_ids, inputs_embeds or encoder_outputs")
-        states = kwargs["encoder_outputs"][0]
-    return torch.full((states.shape[0],), states.shape[1], device=states.device)
 
 
 def _on_any_rank(condition: bool, synced_gpus: bool, device: torch.device) -> bool:

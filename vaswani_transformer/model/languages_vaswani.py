@@ -6,7 +6,7 @@ A model has one direction, or several; then each source begins with the tag of i
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 from transformers import PreTrainedConfig
@@ -153,22 +153,15 @@ def split_sentences(text: str, language: str | None) -> list[str]:
     """
     pieces = [""]
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        before, *rest = _split_line(line, _base(language))
-        pieces[-1] += before
-        pieces += rest
-    return pieces
-
-
-def _split_line(line: str, language: str) -> list[str]:
-    pieces, start = [""], 0
-    for end in [*accumulate(map(len, sentencex.segment(language, line.translate(_AS_SPACE)))), len(line)]:
-        before, sentence, after = _PIECE.fullmatch(line[start:end]).groups()
-        start = end
-        pieces[-1] += before
-        if sentence and len(pieces) > 1 and _continues(pieces[-2], pieces[-1], sentence):
-            pieces[-2:] = [pieces[-2] + pieces[-1] + sentence, after]
-        elif sentence:
-            pieces += [sentence, after]
+        lengths = map(len, sentencex.segment(_base(language), line.translate(_AS_SPACE)))
+        first = len(pieces)  # of the line
+        for start, end in pairwise([*accumulate(lengths, initial=0), len(line)]):
+            before, sentence, after = _PIECE.fullmatch(line[start:end]).groups()
+            pieces[-1] += before
+            if sentence and len(pieces) > first and _continues(pieces[-2], pieces[-1], sentence):
+                pieces[-2:] = [pieces[-2] + pieces[-1] + sentence, after]
+            elif sentence:
+                pieces += [sentence, after]
     return pieces
 
 

@@ -201,7 +201,7 @@ class VaswaniAttention(nn.Module):
         Returns:
             `[batch, target, d_model]`, and the weights if the implementation returns them.
         """
-        query = self._split_heads(self.q_proj(hidden_states), self.d_k)  # [batch, heads, target, d_k]
+        query = self.split_heads(self.q_proj(hidden_states), self.d_k)  # [batch, heads, target, d_k]
         key, value = self.keys_and_values(hidden_states, encoder_hidden_states, cache)
         attention: Callable
         if implementation == RESTRICTED:
@@ -217,7 +217,7 @@ class VaswaniAttention(nn.Module):
         )  # [batch, target, heads, d_v]
         return self.out_proj(output.flatten(2)), weights
 
-    def _split_heads(self, projected: torch.Tensor, width: int) -> torch.Tensor:
+    def split_heads(self, projected: torch.Tensor, width: int) -> torch.Tensor:
         return projected.unflatten(-1, (self.num_heads, width)).transpose(1, 2)  # [batch, heads, length, width]
 
     def keys_and_values(
@@ -233,8 +233,8 @@ class VaswaniAttention(nn.Module):
         elif self.is_cross:
             cache = None  # a cache that is no EncoderDecoderCache holds only self-attention keys and values
         states = encoder_hidden_states if self.is_cross else hidden_states
-        key = self._split_heads(self.k_proj(states), self.d_k)
-        value = self._split_heads(self.v_proj(states), self.d_v)
+        key = self.split_heads(self.k_proj(states), self.d_k)
+        value = self.split_heads(self.v_proj(states), self.d_v)
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
             if self.is_cross:
@@ -329,26 +329,6 @@ class VaswaniPositionalEncoding(nn.Module):
         return self.table(positions)
 
 
-def positions_from_mask(
-    attention_mask: torch.Tensor | None, length: int, past: int | torch.Tensor, device: torch.device
-) -> torch.Tensor:
-    """Positions of the last `length` tokens, counted from the first token that is not padding.
-
-    Args:
-        attention_mask: `[batch, past + length]`, 1 for tokens, 0 for padding. With None, or a mask that is already
-            four-dimensional, there is no padding on the left.
-        length: Number of tokens.
-        past: Number of tokens in the cache.
-        device: Device of the result.
-
-    Returns:
-        `[batch, length]`, or `[1, length]` without a mask.
-    """
-    if attention_mask is None or attention_mask.dim() != 2:
-        return (torch.arange(length, device=device) + past).unsqueeze(0)
-    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]
-
-
 class VaswaniEmbeddingMixin:
     """Input of the first layer of encoder and decoder: embedding plus position."""
 
@@ -376,9 +356,15 @@ class VaswaniEmbeddingMixin:
     def add_positions(
         self, embedded: torch.Tensor, attention_mask: torch.Tensor | None, past: int | torch.Tensor
     ) -> torch.Tensor:
-        """Input of the first layer (3.5, 5.4): `embedded` `[batch, length, d_model]` plus positions, with dropout."""
+        """Input of the first layer (3.5, 5.4): `embedded` `[batch, length, d_model]` plus positions, with dropout.
+
+        Positions are counted from the first token that is not padding in `attention_mask` `[batch, past + length]`.
+        """
         length = embedded.shape[1]
-        positions = positions_from_mask(attention_mask, length, past, embedded.device)
+        if attention_mask is None or attention_mask.dim() != 2:  # there is no padding on the left
+            positions = (torch.arange(length, device=embedded.device) + past).unsqueeze(0)  # [1, length]
+        else:
+            positions = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]  # [batch, length]
         longest = length if isinstance(past, torch.Tensor) else past + length
         hidden_states = embedded + self.embed_positions(positions, embedded.dtype, longest)
         return drop_out(hidden_states, self.config.dropout, self.training)
@@ -777,8 +763,7 @@ def self_attention_mask(
 
     Args:
         create_mask: transformers' function that makes the mask.
-        config: The model's configuration.
-        inputs_embeds: `[batch, target, d_model]`
+        config, inputs_embeds: For this function.
         attention_mask: `[batch, source]`, 1 for tokens, 0 for padding; or a mask in the implementation's own format.
         cache: The decoder's cache of self-attention; None for the encoder.
 
@@ -818,18 +803,13 @@ def restricted_attention_forward(
     A causal module sees only keys to the left. The result equals masked full attention, but time and memory grow as
     r n, not as n^2: queries are cut into blocks, and each block attends only to the keys that its queries can reach.
 
+    The other arguments, and the output, are those of `eager_attention_forward`; there are no weights.
+
     Args:
         module: The attention module; only its `is_causal` is read.
-        query: `[batch, heads, target, d_k]`, at the last `target` of the keys' positions.
-        key: `[batch, heads, source, d_k]`
-        value: `[batch, heads, source, d_v]`
+        query: At the last `target` of the keys' positions.
         padding_mask: `[batch, source]`, True for tokens, False for padding.
         neighborhood: r, the number of positions that a query sees.
-        scaling: Factor of the scores.
-        dropout: Probability to drop a weight.
-
-    Returns:
-        The output `[batch, target, heads, d_v]`, and None for the weights.
     """
     batch, _, target, _ = query.shape
     if padding_mask is None:
@@ -861,16 +841,9 @@ def restricted_attention_forward(
 
 
 def _block_mask(exists: torch.Tensor, block: int, before: int, after: int) -> torch.Tensor:
-    """Which keys of its window each query of a block may attend to.
+    """Which keys of its window each query of a block may attend to: `[batch * blocks, 1, block, window]`.
 
-    Args:
-        exists: `[batch, keys]`, which keys are tokens.
-        block: Queries of a block.
-        before: Keys before a query that it sees.
-        after: Keys after a query that it sees.
-
-    Returns:
-        `[batch * blocks, 1, block, window]`
+    Those of `before` positions to its left and `after` to its right that are tokens, as `exists` `[batch, keys]` says.
     """
     window = before + block + after
     exists = exists.unfold(1, window, block)  # [batch, blocks, window]
@@ -887,11 +860,6 @@ def drop_out(hidden_states: torch.Tensor, probability: float, training: bool) ->
 
     There PyTorch draws one 64-bit number for each element, on one thread. Here each number decides about four elements,
     with 16 bits for each, so that the probability is rounded to a multiple of 1/65,536.
-
-    Args:
-        hidden_states: Of any shape.
-        probability: Of setting an element to zero.
-        training: Whether anything is dropped.
     """
     values = 2**16
     kept = round((1 - probability) * values)  # among the values of 16 bits

@@ -7,7 +7,7 @@ label.
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -78,15 +78,6 @@ class Parse:
     repairs: int
 
 
-@dataclass
-class _Node:
-    label: str
-    children: list[str] = field(default_factory=list)  # in brackets
-
-    def __str__(self) -> str:
-        return f"({self.label} {' '.join(self.children)})"
-
-
 def parse_of_sequence(sequence: Sequence[str], words: Sequence[str], labels: ParseLabels) -> Parse:
     """Read any sequence as a tree over exactly these words.
 
@@ -100,36 +91,36 @@ def parse_of_sequence(sequence: Sequence[str], words: Sequence[str], labels: Par
         labels: Which labels are tags, and which are phrases.
     """
     leaves = [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words]
-    stack, used, repairs = [_Node(ROOT)], 0, 0
+    stack, used, repairs = [[ROOT]], 0, 0  # the open phrases: the label of each, then its children in brackets
 
     def close() -> None:
         nonlocal repairs
-        node = stack.pop()
-        if node.children:
-            stack[-1].children.append(str(node))
+        phrase = stack.pop()
+        if len(phrase) > 1:
+            stack[-1].append(f"({' '.join(phrase)})")
         else:
             repairs += 1
 
     for label in sequence:
-        phrase = label.removeprefix(CLOSING)
+        closed = label.removeprefix(CLOSING)
         if label in labels.phrases:
-            stack.append(_Node(label))
+            stack.append([label])
         elif label in labels.tags and used < len(leaves):
-            stack[-1].children.append(f"({label} {leaves[used]})")
+            stack[-1].append(f"({label} {leaves[used]})")
             used += 1
-        elif label.startswith(CLOSING) and any(node.label == phrase for node in stack[1:]):
-            while stack[-1].label != phrase:
+        elif label.startswith(CLOSING) and any(phrase[0] == closed for phrase in stack[1:]):
+            while stack[-1][0] != closed:
                 repairs += 1
                 close()
             close()
         else:
             repairs += 1
     untagged = [f"({UNKNOWN_TAG} {leaf})" for leaf in leaves[used:]]
-    stack[-1].children += untagged
+    stack[-1] += untagged
     repairs += len(untagged) + len(stack) - 1
     while len(stack) > 1:
         close()
-    return Parse(str(stack[0]), repairs)
+    return Parse(f"({' '.join(stack[0])})", repairs)
 
 
 class LegalParse(SentenceProcessor):

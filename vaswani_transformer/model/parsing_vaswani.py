@@ -132,31 +132,26 @@ def parse_in_batches(
         for index, ids in enumerate(tokenizer(texts).input_ids):
             if len(ids) > table:
                 raise ValueError(f"sentence {index}: has {len(ids)} tokens, more than the learned positions, {table}")
-
-    size, limit = model.config.output_vocab_size, SearchOptions.for_call(model, generate_kwargs).limit
+    size, search = model.config.output_vocab_size, SearchOptions.for_call(model, generate_kwargs)
 
     def legal(indices: list[int], lengths: list[int]) -> list[LegalParse]:
         words = torch.tensor([len(sentences[index]) for index in indices])
-        limits = torch.tensor([limit.new_tokens(length) for length in lengths])
+        limits = torch.tensor([search.limit.new_tokens(length) for length in lengths])
         return [LegalParse(vocabulary, size, tokenizer.eos_token_id, words, limits)]
 
     processors = legal if constrained else None
     batches = generate_in_batches(
-        model, tokenizer, texts, tokens_per_batch, batch_size, processors=processors, **generate_kwargs
+        model, tokenizer, texts, search, tokens_per_batch, batch_size, processors=processors, **generate_kwargs
     )
-    for batch in batches:
-        parses = []
-        for index, hypotheses in zip(batch.indices, batch.output_ids.tolist(), strict=True):
-            sequences = [_labels(tokenizer, hypothesis) for hypothesis in hypotheses]
-            parses.append([parse_of_sequence(sequence, sentences[index], labels) for sequence in sequences])
-        yield batch.indices, parses
-
-
-def _labels(tokenizer: PreTrainedTokenizerBase, hypothesis: list[int]) -> list[str]:
-    """The generated labels, without padding and end."""
     special = {tokenizer.pad_token_id, tokenizer.eos_token_id}
-    entries = tokenizer.convert_ids_to_tokens([number for number in hypothesis if number not in special])
-    return [entry.removeprefix(LABEL_MARK) for entry in entries]
+    for indices, _, output_ids in batches:
+        parses: list[list[Parse]] = [[] for _ in indices]
+        for parsed, index, hypotheses in zip(parses, indices, output_ids.tolist(), strict=True):
+            for hypothesis in hypotheses:
+                entries = tokenizer.convert_ids_to_tokens([number for number in hypothesis if number not in special])
+                sequence = [entry.removeprefix(LABEL_MARK) for entry in entries]
+                parsed.append(parse_of_sequence(sequence, sentences[index], labels))
+        yield indices, parses
 
 
 class VaswaniParsingPipeline(GeneratingPipeline):
@@ -204,11 +199,6 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         return results
 
 
-def install_parsing_task() -> None:
-    """Make `pipeline("constituency-parsing")` known to transformers."""
-    if "constituency-parsing" not in _pipelines.PIPELINE_REGISTRY.supported_tasks:
-        register_task("constituency-parsing", VaswaniParsingPipeline)
-
-
-if __name__.startswith("transformers_modules."):  # remote code: a pipeline may be made of a loaded model
-    install_parsing_task()
+# Also as remote code, since a pipeline may be made of a loaded model; the package's class takes precedence.
+if VaswaniParsingConfig.task not in _pipelines.PIPELINE_REGISTRY.supported_tasks:
+    register_task(VaswaniParsingConfig.task, VaswaniParsingPipeline)

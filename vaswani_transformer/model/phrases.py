@@ -60,15 +60,16 @@ class ForcedPhrases:
         """As `search`.
 
         Raises:
-            ValueError: The search has no beams, or samples; a phrase has a special token; or no translation may
-                contain all phrases.
+            ValueError: The search has no beams, or samples; a phrase has a special or unknown token; or no
+                translation may contain all phrases.
         """
         config = copy.copy(generation_config)
         if config.num_beams == 1 or config.do_sample:
             raise ValueError("phrases: beam search finds them; give num_beams of at least 2, without do_sample")
         special = {*token_ids(config.eos_token_id), config.pad_token_id, config.decoder_start_token_id}
-        if special & {*chain.from_iterable(chain.from_iterable(self.phrases))}:
-            raise ValueError(f"phrases: is {self.phrases!r}; give token ids without special tokens")
+        allowed = {*range(model.config.output_vocab_size)} - special
+        if not allowed.issuperset(chain.from_iterable(chain.from_iterable(self.phrases))):
+            raise ValueError(f"phrases: is {self.phrases!r}; give ids of the model's vocabulary without special tokens")
         config.early_stopping = "never"  # candidates with all phrases rank low, and must finish
         processor = PhraseProcessor(self.phrases, token_ids(config.eos_token_id), input_ids.device)
         loop = (LogitsProcessorList([*logits_processor, processor]), stopping_criteria, config)
@@ -113,11 +114,8 @@ class PhraseProcessor(SentenceProcessor):
     def continuations(self, sequences: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """The best token of each hypothesis, and the token that continues each alternative: `[rows, tokens]`.
 
-        Where a hypothesis contains the phrase, the best token stands again.
-
-        Args:
-            sequences: `[rows, length]`
-            scores: `[rows, vocabulary]`
+        Where a hypothesis of `sequences` `[rows, length]` contains the phrase, its best token by `scores` `[rows,
+        vocabulary]` stands again.
         """
         best = scores.argmax(-1)  # [rows]
         tokens = [best]

@@ -5,6 +5,7 @@ import reprlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import islice, zip_longest
 from operator import itemgetter
 from types import GeneratorType
@@ -165,7 +166,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         super().__init__(*args, **kwargs)
         match = _LANGUAGE_PAIR.fullmatch(self.task or "")
         languages = self.defaults[0].setdefault("languages", match.groups() if match else (None, None))
-        self._tag(*languages)  # refuses languages that are not the model's
+        _tag(self.model, self.tokenizer, *languages)  # refuses languages that are not the model's
 
     def stage_options(self, src_lang: str | None = None, tgt_lang: str | None = None, **options: Any) -> StageOptions:
         languages = {"languages": (src_lang, tgt_lang)} if src_lang or tgt_lang else {}
@@ -173,23 +174,19 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         shown = {name: options.pop(name) for name in names & options.keys()}
         return languages, options, shown
 
-    def _tag(self, source: str | None, target: str | None) -> str | None:
-        """The tag for a pair of languages; raises a ValueError if they are not the model's."""
-        return _tag(self.model, self.tokenizer, source, target)
-
-    def _tagged_text(self, item: object, tag: str | None, name: str) -> str:
-        """A string, or the "text" of a row of a dataset or of a client's request, after its tag, if it needs one."""
-        if isinstance(item, Mapping):
-            if "text" not in item:
-                raise TypeError(f'the pipeline takes strings, or dicts with "text"; {name} has only {[*item]}')
-            if item.get("src_lang") or item.get("tgt_lang"):
-                tag = self._tag(item.get("src_lang"), item.get("tgt_lang"))
-            item = item["text"]
-        return Directions(self.model.config).tagged(require_text(item, name), tag)
-
     def preprocess(self, items: list[Any], languages: tuple[str | None, str | None]) -> dict[str, list[str]]:
-        tag = self._tag(*languages)
-        return {"texts": [self._tagged_text(item, tag, f"text {index}") for index, item in enumerate(items)]}
+        texts = []
+        for index, item in enumerate(items):
+            pair = languages
+            if isinstance(item, Mapping):  # a row of a dataset, or a client's request
+                if "text" not in item:
+                    message = f'takes strings, or dicts with "text"; text {index} has only {[*item]}'
+                    raise TypeError(f"the pipeline {message}")
+                pair = (item.get("src_lang"), item.get("tgt_lang"))
+                item = item["text"]
+            tag = _tag(self.model, self.tokenizer, *(pair if any(pair) else languages))
+            texts.append(Directions(self.model.config).tagged(require_text(item, f"text {index}"), tag))
+        return {"texts": texts}
 
     def _forward(
         self, model_inputs: dict[str, list[str]], split_sentences: bool = True, **options: Any
@@ -315,15 +312,15 @@ def translate_in_batches(
 
     def translate_parts() -> Iterator[tuple[list[int], list[list[Translation]]]]:
         batches = generate_in_batches(
-            model, tokenizer, parts, tokens_per_batch, batch_size, truncation, **generate_kwargs
+            model, tokenizer, parts, search, tokens_per_batch, batch_size, truncation, **generate_kwargs
         )
-        for batch in batches:
-            rows, returned = batch.output_ids.flatten(0, 1), batch.output_ids.shape[1]  # [batch * returned, target]
+        for indices, inputs, output_ids in batches:
+            rows, returned = output_ids.flatten(0, 1), output_ids.shape[1]  # [batch * returned, target]
             translations = _read(tokenizer, rows)
             if scorer is not None:
-                scores = scorer.score(batch.inputs, rows)
+                scores = scorer.score(inputs, rows)
                 translations = [replace(each, score=score) for each, score in zip(translations, scores, strict=True)]
-            yield batch.indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
+            yield indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
         if blank := [index for index, part in enumerate(parts) if not part.strip()]:
             empty = Translation("", tokenizer("").input_ids, None if scorer is None else scorer.blank())
             yield blank, [[empty] * search.num_return_sequences for _ in blank]
@@ -403,36 +400,24 @@ def _join(
         yield complete, joined
 
 
-@dataclass(frozen=True)
-class GeneratedBatch:
-    """What `generate` returned for some sentences.
-
-    Attributes:
-        indices: Their indices.
-        inputs: What the tokenizer returned, `[batch, source]` each.
-        output_ids: `[batch, returned, target]`
-    """
-
-    indices: list[int]
-    inputs: BatchEncoding
-    output_ids: torch.Tensor
-
-
 def generate_in_batches(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     sentences: Sequence[str],
-    tokens_per_batch: int = 4096,
-    batch_size: int | None = None,
+    search: SearchOptions,
+    tokens_per_batch: int,
+    batch_size: int | None,
     truncation: bool = False,
     processors: Callable[[list[int], list[int]], list[LogitsProcessor]] | None = None,
     **generate_kwargs: Any,
-) -> Iterator[GeneratedBatch]:
-    """Search for all but blank sentences; see `translate_in_batches`.
+) -> Iterator[tuple[list[int], BatchEncoding, torch.Tensor]]:
+    """Search for all but blank sentences by the options `search` of `generate_kwargs`; see `translate_in_batches`.
 
     `processors` makes the logits processors of a batch, from the indices of its sentences and their numbers of tokens.
+
+    Yields:
+        Indices into `sentences`, the encoder's inputs `[batch, source]` each, and ids `[batch, returned, target]`.
     """
-    search = SearchOptions.for_call(model, generate_kwargs)
     generate_kwargs["return_dict_in_generate"] = False
     if search.stop_strings is not None:
         generate_kwargs["tokenizer"] = tokenizer
@@ -445,11 +430,10 @@ def generate_in_batches(
     encoded = tokenizer(texts, **cut) if texts else BatchEncoding()
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
     _warn_of_long_sentences(model, encoded, lengths)
-    costs = {length: _cost(search, length) for length in set(lengths)}
     prefix, added = forced_prefix(model, generate_kwargs), generate_kwargs.get("logits_processor") or []
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
     device = torch.device("cpu") if model.device.type == "meta" else model.device
-    for batch in similar_length_batches(lengths, costs, tokens_per_batch, batch_size):
+    for batch in similar_length_batches(lengths, partial(_cost, search), tokens_per_batch, batch_size):
         rows = {name: [column[row] for row in batch] for name, column in encoded.items()}
         inputs = tokenizer.pad(rows, return_tensors="pt").to(device)  # [batch, source]
         indices = [filled[row] for row in batch]
@@ -458,7 +442,7 @@ def generate_in_batches(
         if processors is not None:
             generate_kwargs["logits_processor"] = [*added, *processors(indices, [lengths[row] for row in batch])]
         output_ids = model.generate(**inputs, **generate_kwargs)  # [batch * returned, target]
-        yield GeneratedBatch(indices, inputs, output_ids.unflatten(0, (len(batch), -1)))
+        yield indices, inputs, output_ids.unflatten(0, (len(batch), -1))
 
 
 def forced_prefix(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> torch.Tensor | None:
@@ -496,13 +480,13 @@ def _cost(search: SearchOptions, length: int) -> int:
 
 
 def similar_length_batches(
-    lengths: list[int], costs: dict[int, int], tokens_per_batch: int, batch_size: int | None = None
+    lengths: list[int], cost: Callable[[int], int], tokens_per_batch: int, batch_size: int | None = None
 ) -> Iterator[list[int]]:
-    """Indices into `lengths`, the longest first; a length takes up `costs[length]` of `tokens_per_batch`."""
+    """Indices into `lengths`, the longest first; a length takes up `cost(length)` of `tokens_per_batch`."""
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     start = 0
     while start < len(order):
-        stop = start + max(1, batch_size or tokens_per_batch // costs[lengths[order[start]]])
+        stop = start + max(1, batch_size or tokens_per_batch // cost(lengths[order[start]]))
         yield order[start:stop]
         start = stop
 

@@ -42,7 +42,7 @@ class SavedModel:
     """A saved model that has passed the checks of `open_model`.
 
     Attributes:
-        option: The option that named it.
+        place: The option that named it, and its name; errors start with it.
         name: Its directory, or its name on the Hub.
         directory: Directory of its files, downloaded for a name on the Hub.
         config: Its configuration.
@@ -51,18 +51,13 @@ class SavedModel:
         trust_remote_code: Whether its remote code may run.
     """
 
-    option: str
+    place: str
     name: str
     directory: Path
     config: PreTrainedConfig
     tokenizer: PreTrainedTokenizerBase
     is_pickled: bool = False
     trust_remote_code: bool = False
-
-    @property
-    def place(self) -> str:
-        """What errors start with."""
-        return f"{self.option}: {self.name}"
 
     def load(self, dtype: str | torch.dtype = "auto") -> PreTrainedModel:
         """Read the weights, onto the CPU; the model is in evaluation mode.
@@ -137,7 +132,8 @@ def open_model(
         ValueError: There is no such model, it needs untrusted remote code, or its files are damaged, incomplete or
             inconsistent. The message is one line.
     """
-    with _errors_begin_with(f"{option}: {name}"):
+    place = f"{option}: {name}"
+    with _errors_begin_with(place):
         directory = Path(name)
         if not name or not directory.is_dir():
             patterns = [*_FILES, *(["*.py"] if trust_remote_code else []), *([_PICKLED] if to_convert else [])]
@@ -164,7 +160,7 @@ def open_model(
         tokenizer = tokenizer_class.from_pretrained(directory, trust_remote_code=trust_remote_code)
         _check_fit(tokenizer, config)
         is_pickled = to_convert and not any(directory.glob("*.safetensors"))
-    return SavedModel(option, str(name), directory, config, tokenizer, is_pickled, trust_remote_code)
+    return SavedModel(place, str(name), directory, config, tokenizer, is_pickled, trust_remote_code)
 
 
 def load_tokenizer(name: str | Path, *, option: str = "tokenizer") -> PreTrainedTokenizerBase:

@@ -132,11 +132,14 @@ class TranslationScorer:
         groups = [] if self.heads is None else [self.heads.pairs]
         log_probabilities, attention = read_decoder(self.model, inputs, output_ids, groups)
         sources = inputs["input_ids"].tolist()
-        translations = len(output_ids) // len(sources)
+        translations, padding = len(output_ids) // len(sources), self.tokenizer.pad_token_id
         scores = []
         for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
             source, rank = divmod(row, translations)
-            length = _length(ids, self.tokenizer.eos_token_id, self.tokenizer.pad_token_id)
+            if self.tokenizer.eos_token_id in ids:
+                length = ids.index(self.tokenizer.eos_token_id) + 1
+            else:  # the length limit cuts it off
+                length = max((place + 1 for place, token in enumerate(ids) if token != padding), default=0)
             places, words = token_words(self.tokenizer, ids[:length])
             sums = [0.0] * words
             for place, value in zip(places, values[:length], strict=True):
@@ -248,13 +251,6 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
         yield
     finally:
         model.set_attn_implementation(before)
-
-
-def _length(ids: Sequence[int], eos: int, padding: int) -> int:
-    """Number of tokens up to the EOS, included; without one, as the length limit cuts it off, up to the padding."""
-    if eos in ids:
-        return ids.index(eos) + 1
-    return max((place + 1 for place, token in enumerate(ids) if token != padding), default=0)
 
 
 def token_words(

@@ -226,18 +226,22 @@ class IncrementalDecoder:
         ancestors = mask[..., :start].gather(2, parents[:, None, :, None].expand(-1, -1, -1, start))
         mask[..., :start] = ancestors
         mask[:, 0, :, start:end].diagonal(dim1=1, dim2=2).zero_()  # every hypothesis sees itself
-        first = self._first_seen()
-        mask[..., :first] = self.lowest
+        first = 0  # the first node that the position sees, or the first in its neighbourhood (4)
+        if self.reach is not None:
+            position = max(self.length - self.reach, 0)
+            prefix = min(position, self.prefix_length)
+            first = prefix + self.num_beams * (position - prefix)
+            mask[..., :first] = self.lowest
         nodes = torch.arange(start, end, device=tokens.device)
         self.length, self.end = self.length + 1, end
-        position = self._positions(torch.arange(self.length - 1, self.length, device=tokens.device))
+        encoding = self._positions(torch.arange(self.length - 1, self.length, device=tokens.device))
         last, steps = self._block_end()
         shape = (self.sentences, last)
         if self.graph is None or not self.graph.pays(shape, steps):
-            hidden = self._run(tokens, position, nodes, slice(first, end), mask[..., first:end])
+            hidden = self._run(tokens, encoding, nodes, slice(first, end), mask[..., first:end])
         else:
             run = partial(self._run, seen=slice(last), mask=mask[..., :last])
-            hidden = self.graph.replay(shape, run, (tokens, position, nodes))
+            hidden = self.graph.replay(shape, run, (tokens, encoding, nodes))
         return self._logits(hidden)
 
     def sentences_for(self, remaining: int) -> int:
@@ -270,12 +274,6 @@ class IncrementalDecoder:
         block = BLOCK * self.num_beams
         last = min(self.prefix_length + -(-(self.end - self.prefix_length) // block) * block, self.nodes)
         return last, min((last - self.end) // self.num_beams + 1, self.max_length - self.length)
-
-    def _first_seen(self) -> int:
-        """The first node that the next position sees: node 0, or the first in its neighbourhood (4)."""
-        position = 0 if self.reach is None else max(self.length - self.reach, 0)
-        prefix = min(position, self.prefix_length)
-        return prefix + self.num_beams * (position - prefix)
 
     def _grow(self) -> None:
         """Double the number of nodes. Enough for `max_length` at once would take several times the memory."""
@@ -334,8 +332,7 @@ class IncrementalAttention:
     """
 
     def __init__(self, attention: Attention, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self.heads, self.d_k, self.d_v = attention.num_heads, attention.d_k, attention.d_v
-        self.scaling, self.keys, self.values = attention.scaling, keys, values
+        self.attention, self.keys, self.values = attention, keys, values
         self.output = joined_projection([attention.out_proj])
 
     def attend(
@@ -352,7 +349,8 @@ class IncrementalAttention:
         Returns:
             `[sentences, rows, d_model]`
         """
-        scores = torch.matmul(split_heads(query, self.heads), keys.transpose(2, 3)).mul_(self.scaling)
+        query = self.attention.split_heads(query, self.attention.d_k)  # [sentences, heads, rows, d_k]
+        scores = torch.matmul(query, keys.transpose(2, 3)).mul_(self.attention.scaling)
         if mask is not None:
             scores += mask
         attended = torch.matmul(F.softmax(scores, dim=-1), values)  # [sentences, heads, rows, d_v]
@@ -381,11 +379,12 @@ class SelfAttentionTree(IncrementalAttention):
 
     def __call__(self, hidden: torch.Tensor, nodes: torch.Tensor, seen: slice, mask: torch.Tensor) -> torch.Tensor:
         """Store `hidden` `[sentences, rows, d_model]` at `nodes` `[rows]`, and attend to the nodes that are `seen`."""
-        sentences, heads = hidden.shape[0], self.heads
-        query, *new = self.project(hidden).split((heads * self.d_k, heads * self.d_k, heads * self.d_v), dim=-1)
+        sentences, attention = hidden.shape[0], self.attention
+        sizes = [attention.num_heads * width for width in (attention.d_k, attention.d_k, attention.d_v)]
+        query, *new = self.project(hidden).split(sizes, dim=-1)
         for stored, states in zip((self.keys, self.values), new, strict=True):
-            # Autocast computes in another dtype.
-            stored[:sentences].index_copy_(2, nodes, split_heads(states, heads).to(stored.dtype))
+            states = attention.split_heads(states, stored.shape[-1])  # [sentences, heads, rows, d_k or d_v]
+            stored[:sentences].index_copy_(2, nodes, states.to(stored.dtype))  # autocast computes in another dtype
         return self.attend(query, self.keys[:sentences, :, seen], self.values[:sentences, :, seen], mask)
 
     def grow(self, sentences: int, nodes: int) -> None:
@@ -404,10 +403,7 @@ class SourceAttention(IncrementalAttention):
     """
 
     def __init__(self, attention: Attention, encoded: torch.Tensor, is_empty: torch.Tensor | None) -> None:
-        keys, values = (
-            split_heads(project(encoded), attention.num_heads).contiguous()
-            for project in (attention.k_proj, attention.v_proj)
-        )
+        keys, values = (states.contiguous() for states in attention.keys_and_values(encoded, encoded, None))
         if is_empty is not None:
             values.masked_fill_(is_empty[:, None, None, None], 0.0)
         super().__init__(attention, keys, values)
@@ -418,11 +414,6 @@ class SourceAttention(IncrementalAttention):
         return self.attend(self.project(hidden), self.keys[:sentences], self.values[:sentences], mask)
 
 
-def split_heads(projected: torch.Tensor, heads: int) -> torch.Tensor:
-    """`[sentences, rows, heads * width]` as `[sentences, heads, rows, width]`."""
-    return projected.unflatten(-1, (heads, -1)).transpose(1, 2)
-
-
 def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = None) -> Projection:
     """Join linear layers of the same input into one, outputs concatenated, and append an activation.
 
@@ -430,7 +421,8 @@ def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = N
     other than plain `nn.Linear`, such as adapters or quantized layers, are called one by one.
     """
     product: Projection
-    if all(_is_plain(linear) for linear in linears):
+    tensors = [tensor for linear in linears for tensor in linear.parameters()]  # quantization may replace these alone
+    if {*map(type, linears)} == {nn.Linear} and {*map(type, tensors)} <= {nn.Parameter, torch.Tensor}:
         weight: torch.Tensor = linears[0].weight  # [outputs, inputs]
         bias: torch.Tensor | None = linears[0].bias
         if len(linears) > 1:
@@ -463,12 +455,6 @@ def packed_product(weight: torch.Tensor, bias: torch.Tensor | None, has_relu: bo
     packed = operators._reorder_linear_weight(weight.detach(), None)
     activation = "relu" if has_relu else "none"
     return lambda x: operators._linear_pointwise(x, packed, bias, activation, [], "")
-
-
-def _is_plain(linear: nn.Module) -> bool:
-    """Whether a layer is an `nn.Linear` with dense weights; quantization may replace the tensors alone."""
-    dense = all(type(parameter) in (nn.Parameter, torch.Tensor) for parameter in linear.parameters())
-    return dense and type(linear) is nn.Linear
 
 
 class GraphMemory:

@@ -109,21 +109,18 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
                 characters, is not NFC-normalised or, with "bpe", not ASCII; or ordinary tokens were added before it.
         """
         tokens = [new_tokens] if isinstance(new_tokens, (str, AddedToken)) else list(new_tokens)
+        special = [str(token) for token in tokens if special_tokens or getattr(token, "special", False)]
+        entries = self.backend_tokenizer.get_vocab(with_added_tokens=False)
+        new = [token for token in dict.fromkeys(special) if token not in entries]
         # The backend recognizes all special tokens in text or none, so that new ones become entries of its model.
-        if self.split_special_tokens and is_vaswani_backend(self.backend_tokenizer):
-            known = self.get_vocab()
-            special = [token for token in tokens if special_tokens or getattr(token, "special", False)]
-            names = dict.fromkeys(str(token) for token in special if str(token) not in known)
+        if new and self.split_special_tokens and is_vaswani_backend(self.backend_tokenizer):
             # Loading numbers ordinary tokens after the model's entries; one more entry would change their ids.
-            ordinary = set(known) - set(self.backend_tokenizer.get_vocab(with_added_tokens=False))
-            late = [str(token) for token in special if ordinary and str(token) in {*names, *ordinary}]
-            if late:
+            if ordinary := set(self.get_vocab()) - set(entries):
                 raise ValueError(
-                    f"special token {late[0]!r}: {min(ordinary)!r} was added before it as an ordinary token; begin "
+                    f"special token {new[0]!r}: {min(ordinary)!r} was added before it as an ordinary token; begin "
                     f"with the tokenizer as it was trained, and add the special tokens first"
                 )
-            if names:
-                _learn_special_tokens(self.backend_tokenizer, list(names))
+            _learn_special_tokens(self.backend_tokenizer, new)
         return super().add_tokens(tokens, special_tokens=special_tokens)
 
 

@@ -22,14 +22,7 @@ _LARGEST = 1e12  # no sensible option needs more
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers that an option accepts.
-
-    Attributes:
-        minimum: Smallest number accepted.
-        maximum: Largest number accepted.
-        above: Exclusive lower bound.
-        below: Exclusive upper bound.
-    """
+    """The numbers that an option accepts; `above` and `below` are exclusive bounds."""
 
     minimum: float = -_LARGEST
     maximum: float = _LARGEST
@@ -94,9 +87,7 @@ def as_json(value: object) -> Json:
 def check_values(instance: Any, kind: type | None = None) -> None:
     """Check numbers, also those in lists, against the intervals of a dataclass's fields; None always passes.
 
-    Args:
-        instance: Has the numbers.
-        kind: The dataclass; by default the class of `instance`.
+    The dataclass is `kind`, by default the class of `instance`, which has the numbers.
 
     Raises:
         ValueError: A number lies outside its interval. The message starts with the field's name.
@@ -109,11 +100,7 @@ def check_values(instance: Any, kind: type | None = None) -> None:
 
 
 def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
-    """Refuse options that would have no effect.
-
-    Args:
-        instance: A dataclass.
-        unused: For the name of a field, what to do instead of setting it.
+    """Refuse options that would have no effect; `unused` says for each what to do instead of setting it.
 
     Raises:
         ValueError: A field differs from its default. The message starts with the field's name.

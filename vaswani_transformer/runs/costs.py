@@ -52,10 +52,6 @@ def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float3
 
     The fastest product in `MEASURED_SECONDS` counts, because other work on the machine slows some of them. For float32,
     TF32 is used if PyTorch is configured to.
-
-    Args:
-        device: Where to compute.
-        dtype: Dtype of the training's matrix products.
     """
     device = torch.device(device)
     rows = 1024 if device.type == "cpu" else 8192

@@ -9,7 +9,7 @@ import numpy as np
 from transformers import PreTrainedConfig
 
 from ..data.preparation_arguments import PreparationArguments
-from ..data.training_data import TrainingData
+from ..data.prepared_directory import TrainingData
 from ..io.digests import matching_files_digest
 from ..model.saved_model import SavedModel, open_model
 from ..model.target_tokenizer import for_targets
@@ -56,6 +56,7 @@ class FineTuningArguments(RecipeTrainingArguments):
     )
 
     def resolve(self) -> None:
+        refuse_unused(self, {"cooccurrence_embeddings": "the model to start from has embeddings; leave it out"})
         if self.lr_scheduler_type is None:
             is_constant = self.warmup_steps is None and self.learning_rate_factor is None
             self.lr_scheduler_type = "constant" if is_constant else "inverse_sqrt"
@@ -64,9 +65,6 @@ class FineTuningArguments(RecipeTrainingArguments):
             self.warmup_steps = RecipeTrainingArguments.warmup_steps
         if self.learning_rate_factor is None:
             self.learning_rate_factor = RecipeTrainingArguments.learning_rate_factor
-
-    def unused(self) -> dict[str, str]:
-        return super().unused() | {"cooccurrence_embeddings": "the model to start from has embeddings; leave it out"}
 
     def fit(self, d_model: int, data: TrainingData) -> None:
         """Set what was left out: the rate by the model's width, the batches by the corpus.

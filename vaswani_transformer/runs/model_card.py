@@ -16,12 +16,9 @@ _FOLDER = Path(__file__).parent
 
 
 def write_model_card(path: str | Path, record: RunRecord, picture: str | None = "learning_curve.png") -> None:
-    """Write the card of a run as Markdown with the Hub's metadata.
+    """Write the card of a run as Markdown with the Hub's metadata; it omits what the record lacks.
 
-    Args:
-        path: The file to write, README.md in the model's directory.
-        record: Results of the run. The card omits what they lack.
-        picture: File name of the learning curve, in the card's directory.
+    `picture` is the file name of the learning curve, in the card's directory.
     """
     data, examples = record.data, record.examples
     name = (record.run.repository or f"vaswani-{data.source_language}-{data.target_language}").split("/")[-1]

@@ -1,9 +1,11 @@
 """Options of the recipes that read sentence pairs with a model of each direction."""
 
+from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from datasets import Dataset
+from transformers import PreTrainedConfig
 
 from ..data.corpora import load_parallel_corpus, resolve_languages
 from ..decoding.decoding_arguments import DecodingArguments
@@ -11,7 +13,23 @@ from ..launch.processes import main_process_first
 from ..model.languages_vaswani import Directions
 from ..model.saved_model import SavedModel
 from ..options.arguments import option
-from .languages import languages_to_score
+
+
+def languages_to_score(
+    configs: Sequence[PreTrainedConfig], source: str | None, target: str | None
+) -> tuple[str | None, str | None]:
+    """Languages to translate from and into: `source` and `target`, or else the first model's; None for an unknown one.
+
+    Raises:
+        ValueError: A model does not translate between them, or has several directions and `target` is None.
+    """
+    if configs:
+        directions = Directions(configs[0])
+        default_source, default_target = directions.languages(directions.tag(source, target, is_required=True))
+        source, target = source or default_source, target or default_target
+    for config in configs:
+        Directions(config).tag(source, target)
+    return source, target
 
 
 @dataclass(frozen=True)

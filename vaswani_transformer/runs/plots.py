@@ -10,7 +10,6 @@ from .records import SearchScores
 
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -40,7 +39,8 @@ def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) 
     columns = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)
     for axes, (title, names) in zip(columns.flat, panels.items(), strict=True):
         for name in sorted(names.keys() & logged, reverse=True):
-            axes.plot(*_series(log_history, name), label=names[name], marker=".")
+            steps, values = zip(*((entry["step"], entry[name]) for entry in log_history if name in entry), strict=True)
+            axes.plot(steps, values, label=names[name], marker=".")
         if "loss" in title:
             axes.legend()
         axes.set_ylabel(title)
@@ -48,11 +48,6 @@ def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) 
     axes.set_xlabel("step")
     figure.savefig(path, dpi=120)
     return path.name
-
-
-def _series(log_history: Sequence[Mapping[str, float]], name: str) -> tuple[list[float], list[float]]:
-    entries = [entry for entry in log_history if name in entry]
-    return [entry["step"] for entry in entries], [entry[name] for entry in entries]
 
 
 def plot_bleu_by_source_length(groups: Mapping[str, Sequence[LengthGroup]], path: str | Path) -> None:
@@ -105,17 +100,12 @@ def plot_sweep(rows: Sequence[SearchScores], path: str | Path) -> None:
     right.set_title("sacreBLEU")
     for axes, name in ((left, "paper_bleu"), (right, "sacrebleu")):
         scores = {(row.num_beams, row.length_penalty): getattr(row, name).score for row in rows}
-        _draw_grid(axes, [[scores[number, alpha] for alpha in alphas] for number in beams])
+        axes.imshow([[scores[number, alpha] for alpha in alphas] for number in beams], aspect="auto")
+        for (number, alpha), score in scores.items():
+            place, box = (alphas.index(alpha), beams.index(number)), {"color": "white", "alpha": 0.7}
+            axes.text(*place, f"{score:.2f}", ha="center", va="center", bbox=box)
         axes.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
         axes.set_yticks(range(len(beams)), [str(number) for number in beams])
         axes.set_xlabel("length penalty (alpha)")
         axes.set_ylabel("beams")
     figure.savefig(path, dpi=120)
-
-
-def _draw_grid(axes: "Axes", grid: Sequence[Sequence[float]]) -> None:
-    """`grid` is `[rows, columns]`."""
-    axes.imshow(grid, aspect="auto")
-    for y, row in enumerate(grid):
-        for x, score in enumerate(row):
-            axes.text(x, y, f"{score:.2f}", ha="center", va="center", bbox={"color": "white", "alpha": 0.7})

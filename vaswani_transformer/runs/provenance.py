@@ -15,7 +15,7 @@ from accelerate import PartialState
 from transformers import PreTrainedModel
 
 from ..data.preparation_arguments import PreparationArguments
-from ..data.training_data import TrainingData
+from ..data.prepared_directory import TrainingData
 from ..io.typed_json import from_json
 from .records import Provenance, RunData, RunModel
 
@@ -23,12 +23,14 @@ from .records import Provenance, RunData, RunModel
 def describe_run(repository: str | None = None) -> Provenance:
     """Describe this process: its command, the package's commit, the machine, library versions.
 
-    Args:
-        repository: Repository on the Hub that the run pushes to.
+    `repository` is the one on the Hub that the run pushes to.
     """
+    words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    secret = ("--hub_token", "--hub-token")
+    shown = ["..." if before in secret else str(published(word)) for before, word in pairwise(["", *words])]
     names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu", "sacremoses")
     return Provenance(
-        command=_command(),
+        command=shlex.join(["python", *shown]),
         commit=_commit(),
         date=date.today().isoformat(),
         hardware=_hardware(),
@@ -41,10 +43,10 @@ def describe_data(arguments: PreparationArguments, data: TrainingData) -> RunDat
     """Describe the corpora of a training, and their options."""
     options = {name: published(value) for name, value in vars(arguments).items()}
     mixed = {
-        name: {"corpus": options[name], "ratio": ratio, "cleaning": data.mixed[name].cleaning}
+        name: {"corpus": options[name], "ratio": ratio, "cleaning": data.cleaning[name]}
         for name, ratio in arguments.ratios.items()
     }
-    return from_json(RunData, {**options, "cleaning": data.cleaning, "mixed": mixed or None})
+    return from_json(RunData, {**options, "cleaning": data.cleaning["train"], "mixed": mixed or None})
 
 
 def describe_model(model: PreTrainedModel) -> RunModel:
@@ -62,23 +64,13 @@ def published(value: object) -> object:
     """
     if isinstance(value, list):
         return [published(item) for item in value]
-    return _published_path(value) if isinstance(value, str) else value
-
-
-def _published_path(name: str) -> str:
-    path = Path(name).expanduser() if name.startswith("~") else Path(name)
+    if not isinstance(value, str):
+        return value
+    path = Path(value).expanduser() if value.startswith("~") else Path(value)
     if not path.is_absolute() and ".." not in path.parts:
-        return name
+        return value
     full, here = Path(os.path.abspath(path)), Path.cwd()
     return str(full.relative_to(here)) if full.is_relative_to(here) else full.name
-
-
-def _command() -> str:
-    """The command of this process, with shortened paths, and "..." for the value of `--hub_token` or `--hub-token`."""
-    words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    secret = ("--hub_token", "--hub-token")
-    shown = ["..." if before in secret else _published_path(word) for before, word in pairwise(["", *words])]
-    return shlex.join(["python", *shown])
 
 
 def _commit() -> str:

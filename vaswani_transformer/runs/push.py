@@ -47,12 +47,7 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
 def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
     """Upload what a finished run has written: its model with code and tokenizer, card, results, translations, plots.
 
-    Files in directories below, and files of other names are not pushed.
-
-    Args:
-        repo_id: Full name of the repository.
-        directory: The output directory.
-        revision: Branch to push to; by default the main one.
+    Files in directories below, and files of other names, are not pushed. The default branch is the main one.
 
     Raises:
         OSError: The upload failed. The message says why, that nothing is lost, and how to push again.

@@ -197,15 +197,7 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResults(Record):
-    """What the `all_results.json` of all recipes that train have; each adds its scores.
-
-    Attributes:
-        run: Command, commit, machine, versions.
-        data: Corpora and cleaning.
-        model: Configuration and size.
-        settings: Options of the training.
-        training: Steps, time and cost.
-    """
+    """What the `all_results.json` of all recipes that train have; each adds its scores."""
 
     run: Provenance
     data: RunData
@@ -215,16 +207,9 @@ class TrainingResults(Record):
 
     @classmethod
     def from_directory(cls, directory: Path) -> Self | None:
-        """The results in a training's output directory; None until it is finished.
-
-        Raises:
-            ValueError: The file is damaged; the message says what to do.
-        """
+        """The results in a training's output directory; None until it is finished."""
         path = directory / "all_results.json"
-        try:
-            return cls.load(path) if path.exists() else None
-        except ValueError as error:
-            raise ValueError(f"{error}; delete it to score again") from None
+        return cls.load(path) if path.exists() else None
 
     @property
     def scores(self) -> dict[str, CorpusScores]:
@@ -320,8 +305,6 @@ class ScoreRecord(Record):
     """The `results.json` of `recipes/score.py`.
 
     Attributes:
-        run: Command, commit, machine, versions.
-        test_set: The test set.
         systems: One or two systems, each with its best search.
         sweep: Scores by search options, if there were several.
         paired_bootstrap: Comparison of two systems, by metric.

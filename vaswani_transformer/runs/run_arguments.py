@@ -186,7 +186,11 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
 
     def __post_init__(self) -> None:
         self.resolve()
-        self._set_environment()
+        token = self.hub_token  # type: ignore[has-type]  # a field of the class that this one extends
+        if token is not None:  # libraries read it from the environment; it must not get into training_args.bin
+            os.environ["HF_TOKEN"], self.hub_token = token, None
+        if self.full_determinism:  # read at the first product, which may come before transformers sets it
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
         if not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bf16 is refused without a GPU
             self.dataloader_pin_memory = False
@@ -196,14 +200,6 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
 
     def resolve(self) -> None:
         """Set what depends on other options, and refuse options without effect."""
-        refuse_unused(self, self.unused())
-        if self.metric_for_best_model == "bleu" and self.eval_bleu is None:
-            raise ValueError("metric_for_best_model: bleu needs eval_bleu, the number of sentences to translate")
-        if self.early_stopping_patience is not None and self.metric_for_best_model is None:
-            self.metric_for_best_model = "loss" if self.eval_bleu is None else "bleu"
-
-    def unused(self) -> dict[str, str]:
-        """The options that have no effect beside the others, and what to do instead of setting them."""
         unused = dict(UNUSED)
         if self.lr_scheduler_type == "inverse_sqrt":
             unused["learning_rate"] = "set learning_rate_factor and warmup_steps, or a constant lr_scheduler_type"
@@ -213,15 +209,11 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             unused["warmup_steps"] = "the learning rate is constant"
         if self.eval_strategy == "no":
             unused |= dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy")
-        return unused
-
-    def _set_environment(self) -> None:
-        """Pass the Hub's token and determinism on to libraries, which read them from environment variables."""
-        token = self.hub_token  # type: ignore[has-type]  # a field of the class that this one extends
-        if token is not None:  # it must not get into training_args.bin
-            os.environ["HF_TOKEN"], self.hub_token = token, None
-        if self.full_determinism:  # read at the first product, which may come before transformers sets it
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+        refuse_unused(self, unused)
+        if self.metric_for_best_model == "bleu" and self.eval_bleu is None:
+            raise ValueError("metric_for_best_model: bleu needs eval_bleu, the number of sentences to translate")
+        if self.early_stopping_patience is not None and self.metric_for_best_model is None:
+            self.metric_for_best_model = "loss" if self.eval_bleu is None else "bleu"
 
     def set_precision(self, precision: str) -> None:
         """Train in this precision; "auto" leaves it open.

@@ -36,12 +36,7 @@ def training_settings(
 ) -> dict[str, Json]:
     """What the weights of a training depend on, by option: what the options say that they decide.
 
-    Args:
-        data: Corpora, cleaning and vocabulary.
-        config: The model's configuration.
-        args: Schedule, optimizer, seed and precision, which is left out while it is "auto".
-        inputs: The result of `identify_inputs`.
-        parent: The saved model to start from.
+    `inputs` is the result of `identify_inputs`. A precision of "auto" is left out, since it is not decided yet.
     """
     settings: dict[str, Json] = {
         **{name: inputs.get(name) for name in (*TRAINED_ON, "tokenizer")},
@@ -77,7 +72,7 @@ def open_run(
 
     Args:
         directory: Created if it does not exist.
-        settings: What the weights of the training depend on.
+        settings: The result of `training_settings`.
         resume: Whether to continue the training that the directory holds.
         each_machine: Whether each machine has an output directory of its own (`save_on_each_node`).
 
@@ -130,23 +125,21 @@ def record_settings(directory: Path, settings: Mapping[str, Json], each_machine:
         ValueError: A setting differs from the record, on this or another machine, or a machine does not see the record.
     """
     first = on_main_process(lambda: {**settings})
-
-    def extend() -> None:
-        _require_same(directory, first)
-        record = load_record(directory) | first
-        atomic_write(directory / RECORD_NAME, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
-
-    (on_each_machine if each_machine else on_main_process)(extend)
-    on_each_machine(lambda: _require_same(directory, settings, is_there=True))
-
-
-def _require_same(directory: Path, settings: Mapping[str, Json], is_there: bool = False) -> None:
-    """Raise a ValueError if the record differs from settings, or is missing although it `is_there` for rank 0."""
-    record = load_record(directory)
-    if is_there and not record:
-        raise ValueError(
-            f"output_dir: there is no {directory} of rank 0; give one that all machines share, or --save_on_each_node"
-        )
     what = f"output_dir: {directory} holds another training; it differs in"
     advice = "repeat its options and corpora, on all machines, to continue it, or choose another directory"
-    require_same_origin(record, settings, what, advice)
+
+    def extend() -> None:
+        record = load_record(directory)
+        require_same_origin(record, first, what, advice)
+        atomic_write(directory / RECORD_NAME, json.dumps(record | first, indent=2, ensure_ascii=False) + "\n")
+
+    def compare() -> None:
+        if not (record := load_record(directory)):
+            raise ValueError(
+                f"output_dir: there is no {directory} of rank 0; give one that all machines share, or "
+                f"--save_on_each_node"
+            )
+        require_same_origin(record, settings, what, advice)
+
+    (on_each_machine if each_machine else on_main_process)(extend)
+    on_each_machine(compare)

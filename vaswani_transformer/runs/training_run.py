@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.cleaning import describe_cleaning
 from ..data.preparation import identify_inputs, load_corpora
-from ..data.training_data import TrainingData
+from ..data.prepared_directory import TrainingData
 from ..io.digests import content_digest
 from ..io.files import Json
 from ..io.typed_json import from_json
@@ -50,11 +51,7 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
 
     At its end the process group is destroyed. Its threads end only if nothing refers to it any longer, and a trainer
     does: the trainer must be a local variable of a function called in the context. Then the run is pushed, also if it
-    had ended before: that push may have been interrupted.
-
-    Args:
-        program: Name of the recipe, the start of the line.
-        args: Options of the training.
+    had ended before: that push may have been interrupted. The line begins with `program`, the name of the recipe.
     """
     with (
         exit_on_error(program, "continue with --resume"),
@@ -62,7 +59,8 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
         ExitStack() as exit_stack,
     ):
         try:
-            yield TrainingRun(args, signal_checkpoint, exit_stack)
+            averaging = CheckpointAveraging(args.average_last, args.save_minutes)
+            yield TrainingRun(args, Path(args.output_dir), averaging, signal_checkpoint, exit_stack)
         except AlreadyTrainedError as error:  # with status 0, so that a scheduler does not start it again
             if PartialState().is_main_process:
                 print(f"{program}: {error}", file=sys.stderr)
@@ -76,37 +74,30 @@ class AlreadyTrainedError(RuntimeError):
     """A training to resume has ended and is scored."""
 
 
+@dataclass
 class TrainingRun:
     """A training in an output directory.
 
-    Args:
-        args: Options of the training.
-        signal_checkpoint: Ends the training with a checkpoint after a signal.
-        exit_stack: Releases the output directory's lock at the end.
-
     Attributes:
+        args: Options of the training.
         directory: The output directory.
         averaging: Callback that averages the last checkpoints (6.1).
+        signal_checkpoint: Callback that ends the training with a checkpoint after a signal.
+        exit_stack: Releases the output directory's lock at the end.
         checkpoint: Checkpoint to resume from; None to start from the beginning.
     """
 
-    def __init__(
-        self, args: RecipeTrainingArguments, signal_checkpoint: SignalCheckpoint, exit_stack: ExitStack
-    ) -> None:
-        self.args = args
-        self.signal_checkpoint = signal_checkpoint
-        self.exit_stack = exit_stack
-        self.directory = Path(args.output_dir)
-        self.averaging = CheckpointAveraging(args.average_last, args.save_minutes)
-        self.checkpoint: Path | None = None
+    args: RecipeTrainingArguments
+    directory: Path
+    averaging: CheckpointAveraging
+    signal_checkpoint: SignalCheckpoint
+    exit_stack: ExitStack
+    checkpoint: Path | None = None
 
     def load(self, data: DataArguments, config: VaswaniConfig, parent: ParentModel | None = None) -> TrainingData:
         """Check the options, lock the output directory, find the checkpoint to resume from, load the data. Collective.
 
-        Args:
-            data: Corpora, cleaning and vocabulary.
-            config: The model's configuration.
-            parent: The saved model to start from, instead of random weights.
+        With a `parent`, training starts from it, instead of random weights.
 
         Raises:
             ValueError: Options contradict each other or the corpora, the directory cannot be used, or the Hub cannot be
@@ -136,10 +127,7 @@ class TrainingRun:
     ) -> VaswaniTrainer:
         """Create a model with the vocabulary of the data, and a trainer with planned batches. Collective.
 
-        Args:
-            config: The model's configuration.
-            data: What to train on.
-            model: To start from; its configuration is `config`. By default its weights are random.
+        A `model` to start from has `config` as its configuration; by default its weights are random.
 
         Raises:
             AlreadyTrainedError: It has all requested steps, and its results are complete.
@@ -305,9 +293,9 @@ class TrainingRun:
 def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
     """Print the sizes of corpora, model and epoch."""
     args, sampler = trainer.args, trainer.batch_sampler
-    print(describe_cleaning(data.cleaning))
+    print(describe_cleaning(data.cleaning["train"]))
     for name, corpus in data.mixed.items():
-        print(f"{name}: {describe_cleaning(corpus.cleaning)}; {corpus.drawn:,} drawn per epoch")
+        print(f"{name}: {describe_cleaning(data.cleaning[name])}; {corpus.drawn:,} drawn per epoch")
     print(
         f"{trainer.model.num_parameters():,} parameters\n"
         f"{sampler.batches:,} steps an epoch, of at most {args.source_tokens:,} source and "

@@ -9,7 +9,7 @@ from sacrebleu.metrics import BLEU
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.corpora import sentences, spread
-from ..data.training_data import TrainingData
+from ..data.prepared_directory import TrainingData
 from ..decoding.translation import translate_corpus
 from ..evaluation.scores import sacrebleu_score, sacrebleu_tokenizer, two_sided_bootstrap
 
@@ -46,9 +46,7 @@ class ValidationBleu:
     def translate(self, model: PreTrainedModel, **search: Any) -> list[str]:
         """Translate the sentences. Collective: the processes share them, and all return the same.
 
-        Args:
-            model: The model, on the device to use; it is left in evaluation mode.
-            search: Options of the search.
+        The model computes on its device, and is left in evaluation mode.
         """
         if self.num_beams is not None:
             search["num_beams"] = self.num_beams
@@ -59,12 +57,7 @@ class ValidationBleu:
 def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], data: TrainingData) -> float:
     """The first alpha (6.1), unless another has a better BLEU on the validation set, by more than noise. Collective.
 
-    That is p < 0.05, times the number of the others (Bonferroni).
-
-    Args:
-        model: The trained model.
-        penalties: Values of alpha; of a single one, nothing is measured.
-        data: Has the validation set.
+    That is p < 0.05, times the number of the others (Bonferroni). Of a single alpha, nothing is measured.
     """
     first = penalties[0]
     if len(penalties) == 1:

@@ -130,7 +130,9 @@ class CheckpointAveraging(TrainerCallback):
             self._steps.add(state.global_step)
         self.averaged = on_main_process(lambda: self._load_average(args.output_dir, kwargs["model"]))
         if self.averaged:
-            _broadcast_weights(kwargs["model"])
+            weights = kwargs["model"].state_dict().values()
+            for tensor in {tensor.data_ptr(): tensor for tensor in weights}.values():  # tied ones once
+                broadcast(tensor)  # other ranks may not see the main process's checkpoints
         elif PartialState().is_main_process:
             logger.warning("CheckpointAveraging: no checkpoint was written, so the model keeps its last weights")
 
@@ -157,9 +159,3 @@ def checkpoints_to_average(output_dir: str | Path) -> dict[int, Path]:
         return checkpoints
     left_out = {*signal_steps(TrainerState.load_from_json(str(path)))} - {max(checkpoints)}
     return {step: path for step, path in checkpoints.items() if step not in left_out}
-
-
-def _broadcast_weights(model: torch.nn.Module) -> None:
-    """Broadcast the main process's weights: other ranks may not see its checkpoints."""
-    for tensor in {tensor.data_ptr(): tensor for tensor in model.state_dict().values()}.values():
-        broadcast(tensor)

@@ -19,7 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import CONFIG_NAME, logging
 
 from ..io.files import atomic_remove, publish, read_json
-from ..io.manifests import MANIFEST_NAME, Manifest, find_damage
+from ..io.manifests import MANIFEST_NAME, find_damage
 from ..launch.processes import on_each_machine, on_main_process
 
 
@@ -44,9 +44,7 @@ def checkpoint_step(directory: str | Path) -> int | None:
 def checkpoint_damage(directory: Path, needs_manifest: bool = True) -> str | None:
     """What is wrong with a checkpoint; None if each file is as its manifest says.
 
-    Args:
-        directory: The checkpoint.
-        needs_manifest: Whether one without a manifest is damaged; the stock trainer writes none.
+    One without a manifest is damaged only if it `needs_manifest`; the stock trainer writes none.
     """
     if not needs_manifest and directory.is_dir() and not (directory / MANIFEST_NAME).is_file():
         return None
@@ -67,7 +65,7 @@ def verify_checkpoint(directory: Path) -> None:
 
     def verify() -> None:
         damage = checkpoint_damage(directory)
-        if damage is None and SCHEDULER_NAME not in Manifest.load(directory).files:
+        if damage is None and not (directory / SCHEDULER_NAME).is_file():
             damage = f"was saved without {SCHEDULER_NAME} (save_only_model)"
         if damage is not None:
             raise ValueError(f"{directory}: cannot be resumed from, {damage}")

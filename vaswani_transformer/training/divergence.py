@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -32,15 +31,6 @@ def total_norm(tensors: Iterable[torch.Tensor], norm_type: float) -> torch.Tenso
     return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
-@dataclass
-class _Verdict:
-    """Whether a step's gradients are finite, on its way from the device to the host."""
-
-    step: int
-    finite: torch.Tensor  # a scalar in host memory, valid once `copied` has happened
-    copied: torch.Event | None
-
-
 class DivergenceGuard(TrainerCallback):
     """Ends training when the norm of the gradients, or a weight, is not finite.
 
@@ -55,8 +45,8 @@ class DivergenceGuard(TrainerCallback):
         DivergenceError: From `train()`.
     """
 
-    def __init__(self) -> None:
-        self._pending: _Verdict | None = None
+    # A step; whether its gradients are finite, a scalar in host memory; and the event after which that is valid.
+    _pending: tuple[int, torch.Tensor, torch.Event | None] | None = None
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -68,7 +58,7 @@ class DivergenceGuard(TrainerCallback):
             finite = finite.to("cpu", non_blocking=True)
             copied = torch.Event(device=args.device)
             copied.record()
-        self._pending = _Verdict(state.global_step + 1, finite, copied)
+        self._pending = state.global_step + 1, finite, copied
         if copied is None:
             self._judge(args, kwargs["optimizer"])
 
@@ -83,14 +73,14 @@ class DivergenceGuard(TrainerCallback):
             raise self._error(state.global_step, "weights", args)
 
     def _judge(self, args: TrainingArguments, optimizer: Any) -> None:
-        verdict, self._pending = self._pending, None
-        if verdict is None:
+        if self._pending is None:
             return
-        if verdict.copied is not None:
-            verdict.copied.synchronize()
+        (step, finite, copied), self._pending = self._pending, None
+        if copied is not None:
+            copied.synchronize()
         scaler = getattr(optimizer, "scaler", None)
-        if not verdict.finite and (scaler is None or scaler.get_scale() <= 1):
-            raise self._error(verdict.step, "loss or gradient", args)
+        if not finite and (scaler is None or scaler.get_scale() <= 1):
+            raise self._error(step, "loss or gradient", args)
 
     def _error(self, step: int, quantity: str, args: TrainingArguments) -> DivergenceError:
         before = [str(directory) for each, directory in list_checkpoints(args.output_dir).items() if each < step]

@@ -121,10 +121,7 @@ class VirtualRankSampler:
 
     `accelerate` deals the lists out in turn. Each process therefore takes one item from its loader in each step, and
     the number of steps, also of those to skip after resuming, does not depend on the number of processes.
-
-    Args:
-        micro_batches: Yields the micro-batches of all virtual ranks in turn.
-        ranks: Assigns virtual ranks to processes.
+    `micro_batches` yields those of all virtual ranks in turn.
     """
 
     def __init__(self, micro_batches: TokenBudgetBatchSampler | EpochBatches, ranks: VirtualRanks) -> None:
@@ -147,9 +144,7 @@ class VirtualRankSampler:
 class MicroBatches(torch.utils.data.Dataset):
     """A dataset of collated micro-batches; the index of one is the list of its rows.
 
-    Args:
-        rows: The dataset.
-        collate: Turns a list of rows into a micro-batch. It must not draw random numbers.
+    `collate` turns a list of rows into a micro-batch. It must not draw random numbers.
     """
 
     def __init__(self, rows: Dataset | ResampledPairs, collate: Callable[[list], MicroBatch]) -> None:

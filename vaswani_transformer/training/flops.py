@@ -7,19 +7,14 @@ def training_flops(config: PreTrainedConfig, sentences: int, source_length: int,
     """Operations of the matrix products of a forward and a backward pass over a batch.
 
     The backward pass takes twice as many as the forward pass: the gradients of both factors. What gradient
-    checkpointing computes a second time is not counted, for it adds nothing to the training.
-
-    Args:
-        config: The model's configuration.
-        sentences: Number of sentence pairs in the batch.
-        source_length: Tokens of a source, padding included.
-        target_length: Tokens of a target, padding included.
+    checkpointing computes a second time is not counted, for it adds nothing to the training. The lengths are tokens of
+    a sentence, padding included.
     """
     encoder_layer = _attention_multiply_adds(config, source_length, source_length)
-    encoder_layer += _feed_forward_multiply_adds(config.d_model, config.d_ff, source_length)
+    encoder_layer += 2 * source_length * config.d_model * config.d_ff
     decoder_layer = _attention_multiply_adds(config, target_length, target_length)
     decoder_layer += _attention_multiply_adds(config, target_length, source_length)
-    decoder_layer += _feed_forward_multiply_adds(config.d_model, config.decoder_d_ff, target_length)
+    decoder_layer += 2 * target_length * config.d_model * config.decoder_d_ff
     logits = target_length * config.d_model * config.output_vocab_size
     multiply_adds = config.encoder_layers * encoder_layer + config.decoder_layers * decoder_layer + logits
     return 3.0 * 2.0 * sentences * multiply_adds
@@ -31,7 +26,3 @@ def _attention_multiply_adds(config: PreTrainedConfig, target_length: int, sourc
     projections = (target_length + source_length) * config.d_model * heads
     scores_and_values = target_length * source_length * heads
     return projections + scores_and_values
-
-
-def _feed_forward_multiply_adds(d_model: int, d_ff: int, length: int) -> int:
-    return 2 * length * d_model * d_ff

@@ -43,14 +43,7 @@ class NoamSchedule(TrainerCallback):
     """Applies the paper's learning rate in any `Trainer`; `learning_rate` and `lr_scheduler_type` have no effect.
 
     The rate depends only on the trainer's step counter, so that resuming does not change it. A logged rate is that of
-    the logged step.
-
-    Args:
-        warmup_steps: The step with the highest rate (paper: 4,000).
-        factor: Multiplies the rate; 1 in the paper.
-
-    Raises:
-        ValueError: An argument is not positive.
+    the logged step. Arguments and errors are those of `noam_learning_rate`.
     """
 
     def __init__(self, warmup_steps: int = 4000, factor: float = 1.0) -> None:

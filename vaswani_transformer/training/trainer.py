@@ -124,12 +124,16 @@ class VaswaniTrainer(Seq2SeqTrainer):
     def _plan_batches(self, mixed: Sequence[MixedCorpus]) -> None:
         args = self.args
         seed = args.seed if args.data_seed is None else args.data_seed
-        lengths: tuple[Any, Any] = self._lengths("source_length", "input_ids"), self._lengths("target_length", "labels")
+        rows = self.train_dataset
+        if "source_length" in rows.column_names:
+            lengths = rows["source_length"][:], rows["target_length"][:]  # at once: one by one takes minutes
+        else:
+            lengths = list(map(len, rows["input_ids"])), list(map(len, rows["labels"]))
         if args.bpe_dropout:
             longest = self.model.config.max_positions or args.source_tokens + args.target_tokens
             limits = min(args.source_tokens, longest), min(args.target_tokens, longest)
             dropout = BpeDropout(self.processing_class, args.bpe_dropout)
-            self._resampled = ResampledPairs(self.train_dataset, lengths, limits, dropout, seed)
+            self._resampled = ResampledPairs(rows, lengths, limits, dropout, seed)
             lengths = self._resampled.bounds
         self.batch_sampler = TokenBudgetBatchSampler(
             *lengths,
@@ -140,11 +144,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
             window=args.batch_window,
             mixed=mixed,
         )
-
-    def _lengths(self, column: str, tokens: str) -> Sequence[int]:
-        if column in self.train_dataset.column_names:
-            return self.train_dataset[column][:]  # at once: millions of rows one by one take minutes
-        return [len(row) for row in self.train_dataset[tokens]]
 
     def get_train_dataloader(self) -> DataLoader:
         sampler: TokenBudgetBatchSampler | EpochBatches = self.batch_sampler
