@@ -27,9 +27,13 @@ from vaswani_transformer.data.phrasebook import phrasebook
 
 DEMO = REPOSITORY / "runs" / "demo"
 ROOMS = [REPOSITORY / name for name in ("recipes", "vaswani_transformer", "model_cards")]
-CHAPTERS = [REPOSITORY / "README.md", *sorted(path for room in ROOMS for path in room.rglob("README.md"))]
-CARDS = [path for path in sorted((REPOSITORY / "model_cards").glob("*.md")) if path not in CHAPTERS]
-TABLES = sorted((REPOSITORY / "model_cards" / "benchmarks").glob("[a-z]*.md"))
+CARDS = sorted((REPOSITORY / "model_cards").glob("*/README.md"))
+CARDS.remove(REPOSITORY / "model_cards" / "benchmarks" / "README.md")
+CHAPTERS = [REPOSITORY / "README.md", *sorted({path for room in ROOMS for path in room.rglob("README.md")} - {*CARDS})]
+TABLES = [
+    REPOSITORY / "model_cards" / "table3.md",
+    *sorted((REPOSITORY / "model_cards" / "benchmarks").glob("[a-z]*.md")),
+]
 PAGES = [REPOSITORY / "CONTRIBUTING.md", *CHAPTERS, *CARDS, *TABLES]
 
 
@@ -281,11 +285,12 @@ def unrecorded(chapter: Path, section: str) -> list[str]:
     The values of options, which the section has in code, are no measurements.
     """
     recorded = [*numbers_in(re.findall(r"`[^`\n]*`", section))]
-    for link in re.findall(r"\]\(([^):]+)\.md\)", section):
-        path = chapter.parent / f"{link}.json"
-        if path.exists():
-            tables = re.findall(r"^\|.*", path.with_suffix(".md").read_text(encoding="utf-8"), re.M)
-            recorded += numbers_in([json.loads(path.read_text(encoding="utf-8")), tables])
+    for link in re.findall(r"\]\(([^):]+\.md)\)", section):
+        page = chapter.parent / link
+        record = page.with_suffix(".json") if page.name != "README.md" else page.with_name("all_results.json")
+        if record.exists():
+            tables = re.findall(r"^\|.*", page.read_text(encoding="utf-8"), re.M)
+            recorded += numbers_in([json.loads(record.read_text(encoding="utf-8")), tables])
     percents = [100 * value for value in recorded if value < 2]
     values = {"minutes": recorded + [value / 60 for value in recorded], "%": percents, "percent": percents}
     prose = NAME.sub("", re.sub(r"\]\([^)]*\)|`[^`\n]*`", "]", section))
@@ -307,7 +312,7 @@ def test_every_number_is_in_a_record_that_its_section_links(chapter, section):
     [
         ("a small model was a fifth faster ([it](model_cards/benchmarks/decode.md))", ["fifth faster"]),
         ("of these 87,000 pairs, 40 % were removed ([it](model_cards/benchmarks/decode.md))", ["87,000", "40 %"]),
-        ("41 minutes, 39.27 BLEU, 39.4 on the test set ([it](model_cards/multi30k-en-de.md)), d_model 512", []),
+        ("41 minutes, 39.27 BLEU, 39.4 on the test set ([it](model_cards/multi30k-en-de/README.md)), d_model 512", []),
         ("85 % and 32 % of 2,900 ([it](model_cards/benchmarks/noise.md)), 20.1 of 99.8", ["20.1", "99.8"]),
     ],
 )
