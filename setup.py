@@ -30,6 +30,7 @@ setup(
         "vaswani_transformer": [
             "py.typed",
             "data/phrasebook.tsv.bz2",
+            "data/public_corpora.json",
             "parsing/*.md.jinja",
             "parsing/demo/*.mrg.xz",
             "runs/*.md.jinja",

@@ -16,6 +16,7 @@ ones. The report, `report.md`, `table3.json` and `table3.png`, covers all finish
 """
 
 import json
+import re
 import signal
 import sys
 from dataclasses import dataclass, fields, replace
@@ -28,22 +29,17 @@ from rich.table import Table
 from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
 from vaswani_transformer.experiments.reports import cost_table, score_table, write_report
-from vaswani_transformer.experiments.sweep import (
-    Job,
-    finished_runs,
-    require_same_sweep,
-    scaled_sizes,
-    shares,
-    train_all,
-)
+from vaswani_transformer.experiments.sweep import Job, shares, train_all
 from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.io.files import Json, atomic_write, locked
+from vaswani_transformer.io.files import Json, atomic_write, locked, read_json
+from vaswani_transformer.io.origins import require_same_origin
 from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.launch.signals import Interrupted
-from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
+from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, as_json, option
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import describe_run
+from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingArguments
 from vaswani_transformer.runs.run_directory import RECORD_NAME
 
@@ -51,7 +47,10 @@ from vaswani_transformer.runs.run_directory import RECORD_NAME
 TRAIN = Path(__file__).with_name("train_wmt.py")
 
 # Options of a training that the sweep sets itself for each row.
-SET = ("config", "output_dir", "test", "average_last", "precision")
+SET = ("output_dir", "test", "average_last", "precision")
+
+# Sizes that `width` and `depth` multiply.
+WIDTHS, DEPTHS = ("d_model", "d_ff", "d_k", "d_v"), ("encoder_layers", "decoder_layers")
 
 # Options that contradict a sweep, and what to do instead.
 REFUSED = {
@@ -115,9 +114,39 @@ def main() -> None:
         sys.exit("reproduce_table3.py: " + "; ".join(f"{job.name} failed, see {job.log}" for job in failed))
 
 
+def require_same_sweep(directory: Path, manifest: dict[str, Json]) -> None:
+    """Raise a ValueError if a directory holds another sweep or other files."""
+    if (directory / "sweep.json").exists():
+        require_same_origin(
+            read_json(directory / "sweep.json"),
+            manifest,
+            f"output_dir: {directory} holds a sweep that differs in",
+            "repeat the command that began it to continue it, or choose another directory",
+        )
+    elif any((directory / row).exists() for row in PAPER_VARIANTS):
+        raise ValueError(f"output_dir: {directory} has files that are not of a sweep; choose another")
+
+
 def interrupt(number: int, frame: FrameType | None) -> None:
     """End all trainings, as Ctrl-C does."""
     raise Interrupted(number)
+
+
+def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
+    """Scaled sizes of a row of Table 3 for `VaswaniConfig.from_variant`; the number of heads is kept.
+
+    Raises:
+        ValueError: There is no such row, or a scaled size is not a whole number.
+    """
+    config = VaswaniConfig.from_variant(row)
+    sizes = {}
+    for scale, factor, names in (("width", width, WIDTHS), ("depth", depth, DEPTHS)):
+        for name in names:
+            size = getattr(config, name) * factor
+            if size < 1 or not size.is_integer():
+                raise ValueError(f"{scale}: {factor} makes {name} of row {row} {size}; it must be a whole number")
+            sizes[name] = int(size)
+    return sizes
 
 
 def training_options(parser: RecipeParser) -> tuple[dict[str, Json], dict[str, Json]]:
@@ -156,6 +185,13 @@ def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
     # Each once, also if it is named twice.
     jobs = [Job(row, seed, directory) for seed in dict.fromkeys(args.seeds) for row in dict.fromkeys(args.rows)]
     return train_all(jobs, shares(args.use_cpu, args.parallel), command)
+
+
+def finished_runs(directory: Path, row: str) -> dict[int, RunRecord]:
+    """The records of a row's finished trainings, by seed."""
+    names = [re.fullmatch("seed-([0-9]+)", path.name) for path in (directory / row).glob("seed-*")]
+    seeds = [int(name[1]) for name in names if name is not None]  # ignores others, such as "seed-1.bak"
+    return {seed: results for seed in seeds if (results := Job(row, seed, directory).results) is not None}
 
 
 def report(directory: Path, args: SweepArguments) -> None:

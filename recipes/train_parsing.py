@@ -10,7 +10,7 @@ and `--resume` are handled as in train_wmt.py.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,7 +32,7 @@ from vaswani_transformer.options.arguments import COUNT, Interval, option, refus
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.parsing.model_card import write_parsing_card
 from vaswani_transformer.parsing.records import CheckpointF1, ParsingRecord, ParsingSplit
-from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, parse_corpus, right_branching, score_parser
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, parse_corpus, score_parser
 from vaswani_transformer.parsing.treebank import GoldTrees, TreebankOptions, prepare_treebank
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
@@ -157,6 +157,17 @@ def score_split(directory: Path, data: TrainingData, split: str, gold: GoldTrees
         right_branching=score_parser(gold.trees, [right_branching(words) for words in gold.sentences], gold.seen),
     )
     return scores, constrained
+
+
+def right_branching(words: Sequence[str]) -> Parse:
+    """The trivial baseline: a noun phrase of all words, then of all but the first, and so on, in a sentence.
+
+    Every word is a noun, for no tag is likelier.
+    """
+    tree = f"(NP (NN {words[-1]}))"
+    for word in reversed(words[:-1]):
+        tree = f"(NP (NN {word}) {tree})"
+    return Parse(f"(TOP (S {tree}))", 0)
 
 
 def f1_by_step(

@@ -159,5 +159,5 @@ def test_every_module_has_a_docstring(path):
 
 def test_the_top_level_holds_nothing_else():
     folders = {path.name for path in REPOSITORY.iterdir() if path.is_dir() and not path.name.startswith(".")}
-    generated = {"runs", "build", "vaswani_transformer.egg-info", "__pycache__"}
+    generated = {"data", "runs", "build", "vaswani_transformer.egg-info", "__pycache__"}
     assert folders - generated == {"vaswani_transformer", "recipes", "tests", "model_cards"}

@@ -16,6 +16,7 @@ RECIPES = _INSIDE if _INSIDE.is_dir() else _BESIDE
 
 _SHORT = {
     "demo_app": "demo",
+    "get_data": "data",
     "prepare_data": "prepare",
     "reproduce_table3": "table3",
     "train_wmt": "train",

@@ -2,8 +2,8 @@
 
     python recipes/export.py --model runs/multi30k_en_de --to ctranslate2 --output runs/exported
     python recipes/benchmarks/decode.py --model runs/multi30k_en_de --exports runs/exported \
-        --text ../shared/data/multi30k_en-de-fr/test_2016_flickr.en.gz \
-        --references ../shared/data/multi30k_en-de-fr/test_2016_flickr.de.gz
+        --text data/multi30k/test_2016_flickr.en.gz \
+        --references data/multi30k/test_2016_flickr.de.gz
 
 The model is a trained one, since models with random weights never generate EOS, and the text is of the kind that it was
 trained on. The peers are `MarianMTModel.generate`, in input order and in batches of similar length, and CTranslate2

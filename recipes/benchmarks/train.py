@@ -1,7 +1,7 @@
 """Compare the training speed of this package with MarianMT in the stock trainer, and with `torch.nn.Transformer`.
 
-    python recipes/benchmarks/train.py --source ../shared/data/multi30k_en-de-fr/train.en.gz \
-        --target ../shared/data/multi30k_en-de-fr/train.de.gz
+    python recipes/benchmarks/train.py --source data/multi30k/train.en.gz \
+        --target data/multi30k/train.de.gz
 
 The systems train models of the same sizes on the same corpus and vocabulary, with the paper's optimizer and smoothed
 labels:

@@ -59,7 +59,7 @@ def read_test_set(
         ValueError: The files differ in their numbers of lines, or have no text.
     """
     first, *others = references
-    lines = _read_text(first)
+    lines, _ = read_text(first)
     streams = [lines, *(_read_as_many(file, str(first), len(lines)) for file in others)]
     return TestSet(
         name=name or ", ".join(Path(file).name for file in (source, *references) if file),
@@ -69,22 +69,17 @@ def read_test_set(
     )
 
 
-def read_text(text: str, references: str | None) -> tuple[list[str], list[str] | None]:
+def read_text(text: str | Path, references: str | None = None) -> tuple[list[str], list[str] | None]:
     """The lines of a text, and their translations, if a file has them.
 
     Raises:
         FileNotFoundError: There is no such file.
         ValueError: The text is blank, or there are more or fewer translations.
     """
-    lines = _read_text(text)
-    return lines, None if references is None else _read_as_many(references, text, len(lines))
-
-
-def _read_text(path: str | Path) -> list[str]:
-    lines = list(read_lines(Path(path)))
+    lines = list(read_lines(Path(text)))
     if not any(map(str.strip, lines)):
-        raise ValueError(f"{path} has no text; name another file")
-    return lines
+        raise ValueError(f"{text} has no text; name another file")
+    return lines, None if references is None else _read_as_many(references, str(text), len(lines))
 
 
 def _read_as_many(path: str | Path, other: str, count: int) -> list[str]:

@@ -1,7 +1,6 @@
 """Sweep over rows of Table 3 (6.2): one process trains each row and seed, several at once."""
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -12,15 +11,8 @@ from pathlib import Path
 import torch
 
 from ..io.console import printable
-from ..io.files import Json, read_json
-from ..io.origins import require_same_origin
 from ..launch.processes import LAUNCHER
-from ..model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from ..runs.records import RunRecord
-
-
-_WIDTHS = ("d_model", "d_ff", "d_k", "d_v")
-_DEPTHS = ("encoder_layers", "decoder_layers")
 
 
 @dataclass(frozen=True)
@@ -47,44 +39,6 @@ class Job:
     def results(self) -> RunRecord | None:
         """What the training measured; None until it is finished."""
         return RunRecord.from_directory(self.directory)
-
-
-def finished_runs(directory: Path, row: str) -> dict[int, RunRecord]:
-    """The records of a row's finished trainings, by seed."""
-    names = [re.fullmatch("seed-([0-9]+)", path.name) for path in (directory / row).glob("seed-*")]
-    seeds = [int(name[1]) for name in names if name is not None]  # ignores others, such as "seed-1.bak"
-    by_seed = {seed: Job(row, seed, directory).results for seed in seeds}
-    return {seed: results for seed, results in by_seed.items() if results is not None}
-
-
-def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
-    """Scaled sizes of a row of Table 3 for `VaswaniConfig.from_variant`; the number of heads is kept.
-
-    Raises:
-        ValueError: There is no such row, or a scaled size is not a whole number.
-    """
-    config = VaswaniConfig.from_variant(row)
-    sizes = {}
-    for scale, factor, names in (("width", width, _WIDTHS), ("depth", depth, _DEPTHS)):
-        for name in names:
-            size = getattr(config, name) * factor
-            if size < 1 or not size.is_integer():
-                raise ValueError(f"{scale}: {factor} makes {name} of row {row} {size}; it must be a whole number")
-            sizes[name] = int(size)
-    return sizes
-
-
-def require_same_sweep(directory: Path, manifest: Mapping[str, Json]) -> None:
-    """Raise a ValueError if a directory holds another sweep or other files."""
-    if (directory / "sweep.json").exists():
-        require_same_origin(
-            read_json(directory / "sweep.json"),
-            manifest,
-            f"output_dir: {directory} holds a sweep that differs in",
-            "repeat the command that began it to continue it, or choose another directory",
-        )
-    elif any((directory / row).exists() for row in PAPER_VARIANTS):
-        raise ValueError(f"output_dir: {directory} has files that are not of a sweep; choose another")
 
 
 def shares(use_cpu: bool, parallel: int | None) -> list[dict[str, str]]:

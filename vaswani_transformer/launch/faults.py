@@ -1,6 +1,7 @@
 """The outermost handler of a program on one or several processes: a fault ends all of them with one line."""
 
 import os
+import re
 import signal
 import sys
 import time
@@ -69,11 +70,18 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
 def _fault(error: BaseException) -> str | None:
     """What to tell the user of an error that is not a bug; None for a bug, which needs its traceback."""
     if isinstance(error, _FAULTS):
-        return one_line(error) or type(error).__name__
+        return (one_line(error) or type(error).__name__) + _advice_to_get(error)
     is_plain = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # of torch, on a CPU
     if is_plain or isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return f"there is not enough memory; take smaller batches, or a smaller model ({one_line(error)[:200]})"
     return None
+
+
+def _advice_to_get(error: BaseException) -> str:
+    """The command that gets a missing file, if it is where configurations expect a public corpus; else nothing."""
+    if isinstance(error, FileNotFoundError) and (path := re.match(r"data/([\w-]+)/", str(error.filename))):
+        return f"; if it is a file of a public corpus, `vaswani data {path[1]}` gets it"
+    return ""
 
 
 def _lost_process(error: BaseException) -> str | None:

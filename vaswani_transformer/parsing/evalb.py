@@ -181,7 +181,7 @@ def _read_brackets(text: str) -> _Brackets:
 
 
 def _count_matched(expected: list[Phrase], parsed: list[Phrase]) -> int:
-    """Number of gold phrases that, in their order, take the first unused phrase of the parse that is the same."""
+    """Number of gold phrases with a match: in order, each takes the first equal phrase of the parse that is left."""
     left: dict[tuple[int, int], list[str]] = {}  # labels of the parse's phrases, by span
     for label, first, end in parsed:
         left.setdefault((first, end), []).append(label)

@@ -1,4 +1,4 @@
-"""Scores of a parsing model (6.3, Table 4): F1 of its parses, and of the trivial baseline."""
+"""Scores of a parsing model (6.3, Table 4): F1 of its parses."""
 
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -101,14 +101,3 @@ def parse_corpus(
         return parse_in_batches(model, tokenizer, share, tokens_per_batch, constrained=constrained, **generate_kwargs)
 
     return [parses[0] for parses in search_on_all_processes([*map(len, sentences)], parse, "Parsing")]
-
-
-def right_branching(words: Sequence[str]) -> Parse:
-    """The trivial baseline: a noun phrase of all words, then of all but the first, and so on, in a sentence.
-
-    Every word is a noun, for no tag is likelier.
-    """
-    tree = f"(NP (NN {words[-1]}))"
-    for word in reversed(words[:-1]):
-        tree = f"(NP (NN {word}) {tree})"
-    return Parse(f"(TOP (S {tree}))", 0)

@@ -60,14 +60,6 @@ class AttentionWeights:
             "cross": (self.target, self.source, self.cross),
         }[kind]
 
-    def select_continues(self, kind: Kind) -> tuple[list[bool], list[bool]]:
-        """Whether each token of the rows, and of the columns, continues the word of the token before it."""
-        return {
-            "encoder": (self.source_continues, self.source_continues),
-            "decoder": (self.target_continues, [False, *self.target_continues[:-1]]),
-            "cross": (self.target_continues, self.source_continues),
-        }[kind]
-
 
 @torch.no_grad()
 def read_attention(
@@ -119,8 +111,8 @@ def merge_words(weights: AttentionWeights) -> AttentionWeights:
 
     In the decoder, a word of several tokens attends to its own first tokens too, one place right of the diagonal.
     """
-    target, inputs = map(word_starts, weights.select_continues("decoder"))
-    source = word_starts(weights.source_continues)
+    source, target = word_starts(weights.source_continues), word_starts(weights.target_continues)
+    inputs = word_starts([False, *weights.target_continues[:-1]])
     return AttentionWeights(
         source=join_words(weights.source, source),
         target=join_words(weights.target, target),

@@ -5,6 +5,7 @@ import hashlib
 import html
 import json
 import math
+from bisect import bisect_right
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..io.files import atomic_write
 from ..model.target_tokenizer import for_targets
 from .alternatives import Choice, find_alternatives
-from .attention import AttentionWeights, merge_words, read_attention, word_starts
+from .attention import AttentionWeights, join_words, merge_words, read_attention, word_starts
 from .search_trace import trace_search
 from .tokens import shown_tokens
 
@@ -131,8 +132,8 @@ def _choice(tokenizer: PreTrainedTokenizerBase, choice: Choice, place: int) -> d
     alternatives = []
     for other in choice.alternatives:
         texts, continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(list(other.tokens)))
-        bounds = pairwise([*word_starts(continues), len(texts)])
-        word = next("".join(texts[start:stop]) for start, stop in bounds if place < stop)
+        starts = word_starts(continues)
+        word = join_words(texts, starts)[bisect_right(starts, place) - 1]
         alternatives.append({"text": word, "probability": other.probability, "translation": other.translation})
     return {"text": choice.text, "probability": choice.probability, "alternatives": alternatives}
 

@@ -152,8 +152,7 @@ def _chosen_rows(weights: AttentionWeights, kind: Kind, words: Sequence[str] | N
     rows, _, _ = weights.select(kind)
     if words is None:
         return np.ones(len(rows), dtype=bool)
-    continues, _ = weights.select_continues(kind)
-    starts = word_starts(continues)
+    starts = word_starts(weights.source_continues if kind == "encoder" else weights.target_continues)
     texts = join_words(rows, starts)
     whole = np.repeat(texts, np.diff([*starts, len(rows)])).tolist()  # for each row, its word
     if unknown := set(words).difference(rows, texts):

@@ -167,7 +167,8 @@ class _Recorder:
             fate = self._fate(index, bool(has_ended[0, index]), place in live, place in finished)
             until = None if fate in (Fate.LIVE, Fate.FINISHED) else number
             extended.append(Candidate(tokens[-1], text, parent, score - before, score, score / penalty, fate, until))
-        deciding_score, bound = map(_finite, search.stopping_scores())
+        stopping = (float(score) for score in search.stopping_scores())
+        deciding_score, bound = (score if math.isfinite(score) else None for score in stopping)
         self.steps.append(SearchStep(extended, tuple(index for _, index in live), finished, deciding_score, bound))
         if number > 1:
             self._drop(set(self.steps[-2].finished).difference(finished), Fate.DISPLACED)
@@ -233,7 +234,3 @@ class _Recorder:
                 return StopReason.BOUND
         is_at_limit = len(self.steps) == self.search.max_length - self.search.prefix_length
         return StopReason.LENGTH_LIMIT if last.live or is_at_limit else StopReason.NONE_LIVE
-
-
-def _finite(score: torch.Tensor) -> float | None:
-    return None if math.isinf(float(score)) else float(score)

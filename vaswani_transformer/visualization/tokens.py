@@ -34,7 +34,7 @@ def shown_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str]) -> t
     for is_special, group in groupby(tokens, special.__contains__):
         run = list(group)
         spaced = [f" {name}" for name in run] if is_special else _spaced_texts(tokenizer, run)
-        texts += [_UNPRINTABLE.sub(_escape, text.strip()) for text in spaced]
+        texts += [_UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text.strip()) for text in spaced]
         continues += _continuations(spaced)
     return texts, continues
 
@@ -73,10 +73,6 @@ def _continuations(spaced: list[str]) -> list[bool]:
 def _kind(character: str) -> str:
     """Letter or mark, number, or other: the runs that `VaswaniTokenizer` divides text into."""
     return {"L": "letter", "M": "letter", "N": "number"}.get(unicodedata.category(character)[0], "other")
-
-
-def _escape(match: re.Match[str]) -> str:
-    return match[0].encode("unicode_escape").decode("ascii")
 
 
 def token_texts(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[int]) -> list[str]:
