@@ -77,16 +77,8 @@ def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path):
 )
 def test_what_an_engine_cannot_do_is_refused(options, message, saved, tmp_path):
     (tmp_path / "input").write_text("A line.\n", encoding="utf-8")
-    given = (
-        "--model",
-        saved,
-        "--engine",
-        saved / "engine",
-        "--input",
-        tmp_path / "input",
-        "--output",
-        tmp_path / "out",
-    )
+    files = ("--input", tmp_path / "input", "--output", tmp_path / "out")
+    given = ("--model", saved, "--engine", saved / "engine", *files)
     with pytest.raises(SystemExit, match=message):
         call_recipe("translate.py", *given, *(str(word).format(tmp=tmp_path) for word in options))
     assert [path.name for path in tmp_path.iterdir()] == ["input"]
