@@ -106,11 +106,9 @@ def parse_in_batches(
     """Parse sentences in batches of similar length, the longest first.
 
     Args:
-        model: The model, on the device to use.
-        tokenizer: Its tokenizer, with the labels.
+        model, tokenizer: The model, on the device to use, and its tokenizer, with the labels.
         sentences: Words of each sentence; no word may be empty or contain white space.
-        tokens_per_batch: As for `translate_in_batches`.
-        batch_size: Sentences of a batch, instead of `tokens_per_batch`.
+        tokens_per_batch, batch_size: As for `translate_in_batches`.
         constrained: Search only among well-formed parses, which need no repair.
         generate_kwargs: For `generate`.
 
