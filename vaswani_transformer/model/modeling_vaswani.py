@@ -320,7 +320,8 @@ class VaswaniPositionalEncoding(nn.Module):
         config, most = self.config, self.config.max_positions
         if most is not None and length > most:
             raise ValueError(
-                f"a sequence of {length} tokens has more than max_position_embeddings = {most}; truncate it to that length"
+                f"a sequence of {length} tokens has more than max_position_embeddings = {most}; truncate it to "
+                "that length"
             )
         if config.position_encoding == "learned":
             return self.table(positions)
