@@ -57,7 +57,7 @@ class TranslationOptions(GenerationArguments):
         scores = ("return_scores", "return_alignment")
         if self.ensemble is not None:
             advice = "it takes one model; leave out this option or --ensemble"
-            refuse_unused(self, dict.fromkeys(("engine", "do_sample", *scores), advice))
+            refuse_unused(self, dict.fromkeys(("engine", "do_sample", "force_words", *scores), advice))
         if self.engine is not None:
             search = decisive_names(GenerationArguments, "translations")
             advice = "an engine gives the best translation, by its own generation_config; leave one of the two out"
