@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 
 import torch
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
+from ..io.console import ProgressBar
 from .weights import SPECIAL_IDS
 
 
@@ -30,7 +30,7 @@ def search_in_batches(
     best: list[list[int]] = [[]] * len(sources)
     lengths = [len(source) for source in sources]
     longest_first = sorted(range(len(sources)), key=lengths.__getitem__, reverse=True)
-    with tqdm(total=len(sources), desc=description, unit="sentences", delay=5, disable=description is None) as bar:
+    with ProgressBar(total=len(sources), desc=description, unit="sentences", delay=5, disable=not description) as bar:
         for length, group in groupby(longest_first, lengths.__getitem__):
             indices, size = list(group), max(1, _TOKENS_PER_BATCH // length)
             for start in range(0, len(indices), size):
