@@ -173,7 +173,8 @@ def test_speedruns_are_scored_with_one_alpha(tmp_path, lively_model, monkeypatch
     translations = translate_corpus(saved.load(), saved.tokenizer, sources)
     for name, lines in (("sources", sources), ("references", [*translations[:-1], translations[-1].lower()])):
         (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    published = json.loads((REPOSITORY / "model_cards" / "multi30k-student-en-de.json").read_text(encoding="utf-8"))
+    student = REPOSITORY / "model_cards" / "multi30k-student-en-de"
+    published = json.loads((student / "all_results.json").read_text(encoding="utf-8"))
     files = [str(tmp_path / name) for name in ("sources", "references")]
     names = [str(tmp_path / f"run{number}") for number in range(3)]
     for number, name in enumerate(names):

@@ -81,16 +81,8 @@ def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path):
 )
 def test_what_an_engine_cannot_do_is_refused(options, message, saved, tmp_path):
     (tmp_path / "input").write_text("A line.\n", encoding="utf-8")
-    given = (
-        "--model",
-        saved,
-        "--engine",
-        saved / "engine",
-        "--input",
-        tmp_path / "input",
-        "--output",
-        tmp_path / "out",
-    )
+    files = ("--input", tmp_path / "input", "--output", tmp_path / "out")
+    given = ("--model", saved, "--engine", saved / "engine", *files)
     with pytest.raises(SystemExit, match=message):
         call_recipe("translate.py", *given, *(str(word).format(tmp=tmp_path) for word in options))
     assert [path.name for path in tmp_path.iterdir()] == ["input"]
@@ -187,9 +179,7 @@ def test_the_pipelines_records_are_those_without_an_engine(trained, tokenizer, c
 
 def test_a_hub_pipeline_without_the_package_says_what_is_missing(saved, monkeypatch):
     monkeypatch.setitem(sys.modules, "vaswani_transformer.convert.engines", None)
-    with pytest.raises(
-        ImportError, match=r"^engine: .*; install the package vaswani_transformer, or leave "
-    ):
+    with pytest.raises(ImportError, match=r"^engine: .*; install the package vaswani_transformer, or leave "):
         pipeline("translation", model=str(saved), engine="ctranslate2")
 
 

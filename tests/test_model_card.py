@@ -20,8 +20,10 @@ from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.records import RunRecord
 
 
-# Those of models, which begin with metadata, and not the reports of experiments.
-CARDS = [path for path in sorted((REPOSITORY / "model_cards").glob("*.md")) if path.read_bytes().startswith(b"---\n")]
+# Cards of models begin with metadata; the chapter on benchmarks does not.
+CARDS = [
+    path for path in sorted((REPOSITORY / "model_cards").glob("*/README.md")) if path.read_bytes().startswith(b"---\n")
+]
 
 
 @pytest.fixture
@@ -163,26 +165,26 @@ def test_card_of_an_unscored_run_claims_no_score(results, tmp_path):
     assert "BLEU" not in card.content
 
 
-@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.parent.name)
 def test_published_cards_name_a_clean_commit_a_command_and_hardware(path):
     for line in (r"- Commit: `[0-9a-f]{40}`", r"- Command: `.+`", r"- Hardware: .+"):
         assert re.search(rf"^{line}", path.read_text(encoding="utf-8"), re.M), line
 
 
-@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.parent.name)
 def test_published_cards_are_made_of_the_results_beside_them(path: Path, tmp_path):
-    results, picture = path.with_suffix(".json"), f"{path.stem}.png"
+    results = path.with_name("all_results.json")
     if "precision" not in json.loads(results.read_text(encoding="utf-8"))["settings"]:
         pytest.skip("an earlier version of the package wrote the card; its commit is in it")
     if "constituency-parsing" in ModelCard.load(path).data.tags:
-        write_parsing_card(tmp_path / "card.md", ParsingRecord.load(results), picture)
+        write_parsing_card(tmp_path / "card.md", ParsingRecord.load(results))
     else:
-        write_model_card(tmp_path / "card.md", RunRecord.load(results), picture)
+        write_model_card(tmp_path / "card.md", RunRecord.load(results))
     assert (tmp_path / "card.md").read_text(encoding="utf-8") == path.read_text(encoding="utf-8")
 
 
 def test_the_card_of_a_parser_has_the_papers_settings_and_both_scores(tmp_path):
-    record = ParsingRecord.load(REPOSITORY / "model_cards" / "craft-parsing.json")
+    record = ParsingRecord.load(REPOSITORY / "model_cards" / "craft-parsing" / "all_results.json")
     write_parsing_card(tmp_path / "card.md", record)
     text = (tmp_path / "card.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (\w+) \| ([^|]+) \| (.+) \|$", text, re.M)

@@ -288,10 +288,8 @@ def test_without_a_directory_it_is_prepared_once_in_the_cache_for_each_version(f
     before = contents(tmp_path / "cache")
     assert load_corpora(arguments(files)).train.to_list() == expected.train.to_list()
     assert contents(tmp_path / "cache") == before
-    assert (
-        load_corpora(arguments(files, max_length=12)).cleaning["train"]["too_long"]
-        > first.cleaning["train"]["too_long"]
-    )
+    shorter = load_corpora(arguments(files, max_length=12))
+    assert shorter.cleaning["train"]["too_long"] > first.cleaning["train"]["too_long"]
     monkeypatch.setattr(preparation, "version", lambda name: f"{name} of tomorrow")
     load_corpora(arguments(files))
     assert len(list((tmp_path / "cache" / "vaswani_transformer").iterdir())) == 3

@@ -143,8 +143,8 @@ def _digest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
         content = weight.detach().cpu().reshape(-1).view(torch.uint8).numpy()
         weights[name] = hashlib.sha256(content).hexdigest()
     fields = (*model.config.to_diff_dict().items(), *model.generation_config.to_diff_dict().items())
-    options = sorted((name, repr(value)) for name, value in fields if not name.startswith(_NOT_EXPORTED))
-    return content_digest([weights, tokenizer.get_vocab(), options])
+    options = sorted(f"{name}={value!r}" for name, value in fields if not name.startswith(_NOT_EXPORTED))
+    return content_digest([weights, tokenizer.get_vocab(), *options])
 
 
 def import_exporter(name: str) -> tuple[Callable[..., Path], int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from tqdm.auto import tqdm
@@ -45,7 +45,7 @@ def search_in_batches(
 
 
 def best_hypotheses(
-    model: PreTrainedModel, sources: Sequence[Sequence[int]], description: str = "Translating", **options: object
+    model: PreTrainedModel, sources: Sequence[Sequence[int]], description: str = "Translating", **options: Any
 ) -> list[list[int]]:
     """The best hypothesis of each source by `model.generate`, as token ids with EOS; as `n_best_hypotheses`."""
     return [ranked[0] for ranked in n_best_hypotheses(model, sources, description=description, **options)]
@@ -56,7 +56,7 @@ def n_best_hypotheses(
     sources: Sequence[Sequence[int]],
     search: SearchOptions | None = None,
     description: str = "Translating",
-    **options: object,
+    **options: Any,
 ) -> list[list[list[int]]]:
     """The best hypotheses of each source by `model.generate`, the best first, as token ids with EOS.
 

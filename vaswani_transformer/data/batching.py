@@ -97,10 +97,8 @@ class TokenBudgetBatchSampler:
     - The costliest batch opens the first epoch: if memory does not suffice, it fails at once.
 
     Args:
-        source_lengths: Tokens of each source sentence.
-        target_lengths: Tokens of each target sentence.
-        source_tokens: Budget of source tokens of a global batch, padding included (paper: 25,000).
-        target_tokens: Budget of target tokens of a global batch, padding included (paper: 25,000).
+        source_lengths, target_lengths: Tokens of each sentence.
+        source_tokens, target_tokens: Budgets of tokens of a global batch, padding included (paper: 25,000).
         num_parts: Micro-batches of a global batch: the number of processes times accumulation steps, or, in elastic
             training, of virtual ranks.
         seed: With the epoch, the only source of randomness.

@@ -37,8 +37,7 @@ def load_parallel_corpus(
             lines, Parquet, CSV, TSV (where quotes are text), TMX, directories of `datasets.save_to_disk`, or a pattern
             such as "part-*.parquet"; or "phrasebook", the embedded English-German corpus; or one dataset of the Hub.
             The suffix of a table says its kind. All but Parquet may be compressed as .gz, .bz2 or .xz.
-        source_language: Code of the source language, such as "en".
-        target_language: Code of the target language.
+        source_language, target_language: Codes of the languages, such as "en".
         split: Which part of the phrasebook ("train", "validation", "test"), of a saved directory or a Hub dataset.
         config_name: Configuration of a Hub dataset, such as "de-en" of "wmt14".
         columns: Columns of source and target in tables; by default those with the codes of the languages. Rows may
@@ -108,12 +107,7 @@ def resolve_languages(
 ) -> tuple[str, str]:
     """The languages of corpora: as named, or as the suffixes of two text files say, such as train.en and train.de.
 
-    Suffixes also count before ".txt" and that of a compression.
-
-    Args:
-        corpora: Each as for `load_parallel_corpus`.
-        source_language: Its code; None if it is not named.
-        target_language: Its code; None if it is not named.
+    Suffixes also count before ".txt" and that of a compression. A language that is not named is None.
 
     Raises:
         ValueError: Nothing says a language; a suffix is another language's; or both are the same.

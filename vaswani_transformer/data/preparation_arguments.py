@@ -1,7 +1,7 @@
 """Options of the corpora: where they are, how they are cleaned, mixed and encoded (5.1)."""
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 from transformers import PreTrainedConfig
 
@@ -126,9 +126,7 @@ class PreparationArguments(CleaningRules, CorpusArguments):
     @property
     def languages(self) -> tuple[str, str]:
         """Codes of the source and target language, which `with_languages` has decided."""
-        assert self.source_language is not None
-        assert self.target_language is not None
-        return self.source_language, self.target_language
+        return cast(tuple[str, str], (self.source_language, self.target_language))
 
     @property
     def tags(self) -> list[str]:

@@ -46,7 +46,6 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
     The lock of `path` is held meanwhile. What a killed process left behind, `.NAME.incomplete`, is deleted.
 
     Args:
-        path: The directory to make.
         option: The user's name for `path`, with which messages begin.
         replace: Whether to replace an earlier directory.
 
@@ -164,11 +163,7 @@ def require_new_file(name: str, path: str | Path, overwrite: bool) -> None:
 
 
 def read_json(path: str | Path, place: str | None = None) -> dict[str, Json]:
-    """Read a file that holds a JSON object.
-
-    Args:
-        path: The file.
-        place: Its name in errors; by default the whole path.
+    """Read a file that holds a JSON object; errors call it `place`, by default the whole path.
 
     Raises:
         OSError: There is no such file, or it cannot be read.

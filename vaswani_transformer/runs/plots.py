@@ -25,23 +25,24 @@ def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) 
 
     Both losses are without label smoothing, so that they compare. Returns the file's name; None if there is nothing.
     """
-    panels: dict[str, dict[str, str | None]] = {
-        "loss without smoothing (nats per sub-word)": {"nll_loss": "training, with dropout", "eval_loss": "validation"},
-        "BLEU, part of validation": {"eval_bleu": None},
-        "learning rate": {"learning_rate": None},
-    }
+    losses = {"nll_loss": "training, with dropout", "eval_loss": "validation"}
+    panels: list[tuple[str, int, dict[str, str]]] = [  # title, height, and labels by logged name
+        ("loss without smoothing (nats per sub-word)", 3, losses),
+        ("BLEU, part of validation", 1, {"eval_bleu": ""}),
+        ("learning rate", 1, {"learning_rate": ""}),
+    ]
     logged = {name for entry in log_history for name in entry}
-    panels = {title: names for title, names in panels.items() if names.keys() & logged}
+    panels = [panel for panel in panels if panel[2].keys() & logged]
     if not panels:
         return None
     figure = _new_figure(8, 2 + 2 * len(panels))
-    heights = [3 if "loss" in title else 1 for title in panels]
+    heights = [height for _, height, _ in panels]
     columns = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)
-    for axes, (title, names) in zip(columns.flat, panels.items(), strict=True):
-        for name in sorted(names.keys() & logged, reverse=True):
+    for axes, (title, _, labels) in zip(columns.flat, panels, strict=True):
+        for name in sorted(labels.keys() & logged, reverse=True):
             steps, values = zip(*((entry["step"], entry[name]) for entry in log_history if name in entry), strict=True)
-            axes.plot(steps, values, label=names[name], marker=".")
-        if "loss" in title:
+            axes.plot(steps, values, label=labels[name], marker=".")
+        if labels is losses:
             axes.legend()
         axes.set_ylabel(title)
         axes.grid(alpha=0.3)

@@ -51,9 +51,8 @@ def describe_data(arguments: PreparationArguments, data: TrainingData) -> RunDat
 
 def describe_model(model: PreTrainedModel) -> RunModel:
     """Describe a model: its size and its configuration, without references to remote code."""
-    config = {name: published(value) for name, value in model.config.to_dict().items()}
-    for name in ("auto_map", "custom_pipelines"):
-        config.pop(name, None)
+    remote = ("auto_map", "custom_pipelines")
+    config = {name: published(value) for name, value in model.config.to_dict().items() if name not in remote}
     return from_json(RunModel, {"parameters": model.num_parameters(), **config})
 
 

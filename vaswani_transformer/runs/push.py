@@ -20,14 +20,11 @@ PUSHED = (
 
 
 def prepare_repository(repo_id: str, private: bool | None = None) -> str:
-    """Create a model repository unless it exists, and check that it can be written.
+    """Create a model repository unless it exists, check that it can be written, and return its full name.
 
     Args:
         repo_id: "user/name"; or only the name, for the user who is logged in.
         private: Whether a new repository is private; the default is the account's.
-
-    Returns:
-        The full name of the repository.
 
     Raises:
         ValueError: There is no token, it is invalid or lacks permission, or the Hub cannot be reached.

@@ -124,7 +124,6 @@ class RunTraining:
         seconds: Duration, scoring excluded.
         processor_seconds: Processor time of all threads of the main process.
         cost: Cost by Table 2.
-        steps: Optimizer steps.
         epochs: Passes over the corpus.
         target_tokens: Target sub-words seen, padding excluded.
         padding_share: Share of padding in the batches planned for the first epoch.

@@ -36,13 +36,7 @@ def score_systems(
     test_set: TestSet,
     run: Provenance,
 ) -> tuple[ScoreRecord, dict[str, list[str]]]:
-    """Score one or two systems.
-
-    Args:
-        systems: The translations by each search of a system, by the system's name.
-        perplexities: Perplexity of the first references by the systems that are models.
-        test_set: What was translated.
-        run: Where the numbers come from.
+    """Score one or two systems, by name; each has the translations by its searches, and a model a perplexity.
 
     Returns:
         The record, and each system's translations by its best search, by the paper's BLEU.

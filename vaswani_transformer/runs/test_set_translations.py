@@ -1,6 +1,5 @@
 """Translations of a test set, by searches of a model or from a file."""
 
-import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ def search_grid(
     """Options of the searches with every number of beams and every alpha (6.1); None for the model's default."""
     beams = num_beams or [default.num_beams or 1]
     alphas = length_penalties or [1.0 if default.length_penalty is None else default.length_penalty]
-    return [{"num_beams": number, "length_penalty": alpha} for number, alpha in itertools.product(beams, alphas)]
+    return [{"num_beams": number, "length_penalty": alpha} for number in beams for alpha in alphas]
 
 
 def translate_test_set(

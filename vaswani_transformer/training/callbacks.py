@@ -37,7 +37,13 @@ class TrainingTotals(TrainerCallback, ExportableState):
         self._since = self._processor_since = 0.0
 
     def state(self) -> dict[str, Any]:
-        self._pass_time()
+        """The totals until now, for a checkpoint."""
+        if self._processes:
+            now, processor_now = time.monotonic(), time.process_time()
+            self.seconds += now - self._since
+            self.device_seconds += (now - self._since) * self._processes
+            self.processor_seconds += processor_now - self._processor_since
+            self._since, self._processor_since = now, processor_now
         totals = {
             "seconds": self.seconds,
             "device_seconds": self.device_seconds,
@@ -59,16 +65,8 @@ class TrainingTotals(TrainerCallback, ExportableState):
         state.stateful_callbacks.setdefault(type(self).__name__, {})  # the checkpoint may lack it; saving needs the key
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._pass_time()
-        self._processes, self.target_tokens = 0, int(self.target_tokens)
-
-    def _pass_time(self) -> None:
-        if self._processes:
-            now, processor_now = time.monotonic(), time.process_time()
-            self.seconds += now - self._since
-            self.device_seconds += (now - self._since) * self._processes
-            self.processor_seconds += processor_now - self._processor_since
-            self._since, self._processor_since = now, processor_now
+        self.__dict__.update(self.state()["attributes"])
+        self._processes = 0  # the time stands still
 
 
 def minutes_since(began: float, args: TrainingArguments) -> float:

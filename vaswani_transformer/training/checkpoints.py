@@ -31,14 +31,8 @@ STAGING_NAME = "_incomplete"  # the trainer's pushes to the Hub leave out what b
 def list_checkpoints(output_dir: str | Path) -> dict[int, Path]:
     """The checkpoint directories of a trainer by step, oldest first, complete or not."""
     directories = [path for path in Path(output_dir).glob(f"{PREFIX_CHECKPOINT_DIR}-*") if path.is_dir()]
-    steps = {step: path for path in directories if (step := checkpoint_step(path)) is not None}
-    return dict(sorted(steps.items()))
-
-
-def checkpoint_step(directory: str | Path) -> int | None:
-    """The step in the name of a checkpoint directory; None if it has another name."""
-    match = re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", Path(directory).name)
-    return None if match is None else int(match[1])
+    names = [(re.fullmatch(rf"{PREFIX_CHECKPOINT_DIR}-(\d+)", path.name), path) for path in directories]
+    return dict(sorted((int(match[1]), path) for match, path in names if match))
 
 
 def checkpoint_damage(directory: Path, needs_manifest: bool = True) -> str | None:

@@ -26,8 +26,7 @@ def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed:
 
     Args:
         pairs: With `input_ids` and `labels`; of more than 100,000, so many are taken, spread evenly.
-        vocabulary: Number of tokens.
-        d_model: Width of the embeddings.
+        vocabulary, d_model: Number of tokens, and width of their embeddings.
         seed: Of the rotation.
 
     Returns:

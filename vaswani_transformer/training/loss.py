@@ -49,7 +49,6 @@ class LabelSmoothedLoss:
 
     Args:
         epsilon: Share of the target taken from the label (paper: 0.1).
-
     """
 
     def __init__(self, epsilon: float = 0.1) -> None:

@@ -23,9 +23,7 @@ class Muon(torch.optim.AdamW):
 
     Args:
         groups: Parameter groups with `is_matrix`, whether Muon optimizes them, and a decoupled `weight_decay`.
-        lr: Learning rate of all.
-        betas: Adam's (5.3), for the others.
-        eps: Adam's.
+        lr, betas, eps: The learning rate of all; for the others, Adam's (5.3).
     """
 
     # A gradient scaler leaves its work to the step of a fused Adam, which does it for its own parameters alone. Said of
@@ -92,12 +90,8 @@ def _fast_dtype(device: torch.device) -> torch.dtype:
 def parameter_groups(model: torch.nn.Module, weight_decay: float, decayed: Container[str]) -> list[dict[str, Any]]:
     """Groups for `Muon`: the matrices of linear layers without the softmax, and all other parameters but frozen ones.
 
-    A softmax that shares the matrix of an embedding is an embedding.
-
-    Args:
-        model: The model to train.
-        weight_decay: Decay of the parameters that decay.
-        decayed: Their names. `Trainer.get_decay_parameter_names` leaves out biases and norms.
+    A softmax that shares the matrix of an embedding is an embedding. The weight decay is for the parameters that
+    `decayed` names, such as those of `Trainer.get_decay_parameter_names`, which leaves out biases and norms.
     """
     linear = {
         f"{name}.weight"

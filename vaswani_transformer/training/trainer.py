@@ -29,7 +29,7 @@ from .averaging import CheckpointAveraging
 from .callbacks import TrainingTotals
 from .checkpoints import (
     STAGING_NAME,
-    checkpoint_step,
+    list_checkpoints,
     newest_complete_checkpoint,
     publish_files,
     remove_incomplete,
@@ -315,10 +315,11 @@ class VaswaniTrainer(Seq2SeqTrainer):
             state.save_to_json(str(staged / TRAINER_STATE_NAME))
         Manifest.from_files(staged).save(staged)
         publish(staged, directory)  # replaces a damaged checkpoint of this step
-        needed = [checkpoint_step(state.best_model_checkpoint or "")]
+        best = Path(state.best_model_checkpoint or "").name
+        needed = {step for step, each in list_checkpoints(directory.parent).items() if each.name == best}
         for callback in self.callback_handler.callbacks:
             if isinstance(callback, CheckpointAveraging):
-                needed += callback.needed_steps(state.global_step)
+                needed |= callback.needed_steps(state.global_step)
         if (limit := self.args.save_total_limit) and limit > 0:
             remove_surplus(directory.parent, limit, state.global_step, needed)
 
