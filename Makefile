@@ -1,4 +1,5 @@
-PYTHON ?= python3.11
+# At least 3.11.
+PYTHON ?= python3
 # The environment, and the versions installed in it.
 VENV := .venv
 CONSTRAINTS := constraints.txt
@@ -84,6 +85,8 @@ format: $(VENV)/installed
 	$(BIN)/ruff format $(SOURCES)
 
 $(VENV)/installed: setup.py $(CONSTRAINTS)
+	@$(PYTHON) -c 'import sys; sys.exit("make: $(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.12"\
+		if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable ".[dev]"
 	touch $@

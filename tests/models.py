@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import torch
 from transformers import BatchEncoding
@@ -17,6 +18,7 @@ from vaswani_transformer.parsing.tokenizer import VaswaniParsingTokenizer
 
 
 EOS = 1
+POSITION_ENCODINGS = get_args(VaswaniConfig.__annotations__["position_encoding"])
 SOURCES = [[7, 8, 9, 4, 5, 1], [7, 1], [30, 4, 1], [12, 31, 22, 39, 17, 6, 8, 1], [5, 5, 5, 5, 1], [1], [20, 13, 1]]
 PARSE_LABELS = ParseLabels(tags=frozenset({"DT", "NN", "VB", "."}), phrases=frozenset({"NP", "S", "VP"}))
 PARSED = ["The cat sat .", "WHO SAW THE CAT ?", "Cats .", "unseen wörds 🐈 and ( brackets )"]

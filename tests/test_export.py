@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers import REPOSITORY, call_recipe, write_pairs
-from models import distinct
+from models import POSITION_ENCODINGS, distinct
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -25,9 +25,7 @@ from vaswani_transformer.convert.hypotheses import best_hypotheses  # noqa: E402
 PAIRS = phrasebook("validation")[:24]
 SOURCES = [english for english, _ in PAIRS]
 CONFIGURATIONS = {
-    "interleaved": {},
-    "halves": {"position_encoding": "sinusoidal_halves"},
-    "learned": {"position_encoding": "learned", "max_position_embeddings": 60},
+    **{name: {"position_encoding": name, "max_position_embeddings": 60} for name in POSITION_ENCODINGS},
     "no biases": {"attention_bias": False},
     "narrow heads": {"d_k": 3, "d_v": 3},
     "wide heads": {"d_k": 11, "d_v": 11},

@@ -104,5 +104,5 @@ def test_learned_positions_end_generation_at_the_end_of_the_table(config):
     for options in ({}, {"max_new_tokens": 9}, {"max_length": 20}, {"max_length": 10, "num_beams": 1}):
         output = model.generate(torch.tensor([[7, 8, 9, 1]]), logits_processor=forbid_eos(model), **options)
         assert output.shape[1] == 8 + 1  # the last token is never fed
-    with pytest.raises(ValueError, match="a sequence of 9 tokens exceeds the learned position table"):
+    with pytest.raises(ValueError, match="a sequence of 9 tokens has more than max_position_embeddings = 8"):
         model.generate(torch.tensor([[7, 1]]), decoder_input_ids=torch.tensor([[0, *range(3, 11)]]))

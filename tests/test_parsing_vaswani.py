@@ -92,7 +92,7 @@ def test_what_no_parser_can_take_is_refused(parser, tmp_path):
     learned = make_parser(tmp_path / "learned", position_encoding="learned", max_position_embeddings=12)
     short = pipeline("constituency-parsing", model=str(learned))
     assert short("Cats .", constrained=True)[0]["repairs"] == 0
-    with pytest.raises(ValueError, match=r"sentence 0: has .* tokens, more than the learned positions, 12"):
+    with pytest.raises(ValueError, match=r"sentence 0: has .* tokens, more than max_position_embeddings = 12"):
         short("The cat sat on the mat with the other cats .")
 
 

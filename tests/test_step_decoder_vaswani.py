@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from models import SOURCES, as_batch
+from models import POSITION_ENCODINGS, SOURCES, as_batch, distinct
 from transformers import GenerationConfig
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput
@@ -98,6 +98,20 @@ def test_both_decoders_return_the_same_logits_for_any_parents(talkative_model, m
         tokens, parents = torch.randint(2, 40, (len(SOURCES), 3)), torch.randint(3, (len(SOURCES), 3))
         expected, *found = [torch.cat(list(decoder.step(tokens, parents))) for decoder in others]
         assert expected.shape == (3 * len(SOURCES), 40)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("encoding", POSITION_ENCODINGS)
+def test_both_decoders_know_every_position_encoding(encoding):
+    model, source = distinct(position_encoding=encoding, max_position_embeddings=80), as_batch(SOURCES)
+    first = torch.randint(3, 50, (len(SOURCES), 4))
+    tokens, parents = torch.randint(2, 50, (len(SOURCES), 3)), torch.randint(3, (len(SOURCES), 3))
+    expected, *others = [
+        [torch.cat(list(decoder.prefill(first))), torch.cat(list(decoder.step(tokens, parents)))]
+        for decoder in decoders(model, source, first)
+    ]
+    for logits in others:
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
 
 
 @torch.no_grad()

@@ -52,7 +52,7 @@ train() {
 # Two minutes.
 faults() {
     rm -rf runs/gpu/{diverging,undisturbed,resumed}
-    local tiny=(python3 recipes/train_wmt.py --config recipes/configs/demo.yaml --d_model 64 --d_ff 128 --num_heads 4
+    local tiny=(python3 recipes/train_wmt.py --config recipes/configs/demo_paper.yaml --d_model 64 --d_ff 128 --num_heads 4
         --encoder_layers 1 --decoder_layers 1 --save_steps 10 --eval_strategy no)
     if "${tiny[@]}" --output_dir runs/gpu/diverging --max_steps 20 --learning_rate_factor 1e9 2> "$out/diverging.txt"; then
         echo "gpu.sh: a training that diverged has ended with success" >&2

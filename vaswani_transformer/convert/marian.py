@@ -189,10 +189,10 @@ def transformers_search(ours: GenerationConfig, positions: int = POSITIONS) -> G
     # scores; this takes hundreds of steps with a limit of 512.
     if fields.get("length_penalty_type") != "transformers" and fields.get("early_stopping") == "never":
         fields["early_stopping"] = False
-    unknown = {"length_penalty_type", "max_new_tokens_over_source", "transformers_version"}
+    known = GenerationConfig().to_dict().keys() - {"transformers_version"}
     if (fields.get("num_beams") or 1) == 1:  # transformers refuses to save fields that greedy search ignores
-        unknown |= {"length_penalty", "early_stopping"}
-    fields = {name: value for name, value in fields.items() if name not in unknown and name[0] != "_"}
+        known -= {"length_penalty", "early_stopping"}
+    fields = {name: value for name, value in fields.items() if name in known and name[0] != "_"}
     if fields.get("max_new_tokens") is None:
         fields["max_length"] = min(fields.get("max_length") or _MAX_LENGTH, positions)
     return GenerationConfig(**fields)

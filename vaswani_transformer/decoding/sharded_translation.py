@@ -69,11 +69,8 @@ class ShardedTranslation:
     def begin(self, choose_precision: Callable[[], DecodingPrecision] = lambda: "auto") -> list[int]:
         """Record the options, or compare them with the record of an earlier command; call it before `translate`.
 
-        Args:
-            choose_precision: Chooses the precision if neither the user nor an earlier command has.
-
-        Returns:
-            Numbers of the shards that are not finished.
+        `choose_precision` is called if neither the user nor an earlier command has chosen. Returns the numbers of the
+        shards that are not finished.
 
         Raises:
             ValueError: That command's input, model or options are different.

@@ -66,13 +66,7 @@ class SentenceProcessor(LogitsProcessor):
 
 
 class EndPerSentence(SentenceProcessor):
-    """Forces EOS as the last token that each sentence may generate.
-
-    Args:
-        limits: `[batch]` tokens that each sentence may generate, EOS included.
-        prefix_length: Tokens of the decoder's prefix, start token included.
-        tokens: EOS id, or several ids that end a sentence.
-    """
+    """Forces one of `tokens`, ids that end a sentence, as the last that it may generate; see `LengthPerSentence`."""
 
     def __init__(self, limits: torch.Tensor, prefix_length: int, tokens: int | list[int]) -> None:
         self.limits, self.prefix_length, self.tokens = limits, prefix_length, tokens

@@ -189,7 +189,7 @@ class VaswaniConfig(PreTrainedConfig):
 
     @property
     def max_positions(self) -> int | None:
-        """Tokens of the longest sequence with a position: rows of a learned table, None for sinusoids (3.5)."""
+        """Tokens of the longest sequence with a position; None if any has one, as with sinusoids (3.5)."""
         return self.max_position_embeddings if self.position_encoding == "learned" else None
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -229,7 +229,7 @@ class VaswaniConfig(PreTrainedConfig):
         for field in _PROBABILITIES:
             if not 0 <= getattr(self, field) < 1:
                 raise ValueError(f"{field}: must be at least 0 and below 1, is {getattr(self, field)}")
-        if self.max_positions is None and self.d_model % 2:
+        if self.position_encoding.startswith("sinusoidal") and self.d_model % 2:
             raise ValueError(f"d_model: must be even for sinusoidal positions, is {self.d_model}")
         ends = self.eos_token_id if isinstance(self.eos_token_id, list) else [self.eos_token_id]
         tokens = (self.pad_token_id, self.decoder_start_token_id, *ends)

@@ -113,6 +113,6 @@ class EnsembleDecoder:
 def require_same_tokens(config: PreTrainedConfig, other: PreTrainedConfig, place: str) -> None:
     """Raise a ValueError, which begins with `place`, if two models differ in tokens, languages or positions."""
     for name in _COMMON:
-        if getattr(config, name, None) != getattr(other, name, None):
-            ours, theirs = getattr(config, name, None), getattr(other, name, None)
+        ours, theirs = (getattr(each, name, None) for each in (config, other))
+        if ours != theirs:
             raise ValueError(f"{place} has {name} {theirs!r}, and the first {ours!r}")

@@ -312,21 +312,21 @@ class VaswaniPositionalEncoding(nn.Module):
     def __init__(self, config: VaswaniConfig) -> None:
         super().__init__()
         self.config = config
-        if config.max_positions is not None:
+        if config.position_encoding == "learned":
             self.table = nn.Embedding(config.max_position_embeddings, config.d_model)
 
     def forward(self, positions: torch.Tensor, dtype: torch.dtype, length: int) -> torch.Tensor:
-        """Encode integer `positions` as `[*positions.shape, d_model]`; a learned table must have `length` rows."""
+        """Encode integer `positions` as `[*positions.shape, d_model]`, in a sequence of `length` tokens."""
         config, most = self.config, self.config.max_positions
-        if most is None:
-            positions = positions + config.position_offset
-            return sinusoidal_positions(positions, config.d_model, config.position_encoding, dtype)
-        if length > most:
+        if most is not None and length > most:
             raise ValueError(
-                f"a sequence of {length} tokens exceeds the learned position table of "
-                f"max_position_embeddings = {most}; truncate it to that length"
+                f"a sequence of {length} tokens has more than max_position_embeddings = {most}; truncate it to "
+                "that length"
             )
-        return self.table(positions)
+        if config.position_encoding == "learned":
+            return self.table(positions)
+        positions = positions + config.position_offset
+        return sinusoidal_positions(positions, config.d_model, config.position_encoding, dtype)
 
 
 class VaswaniEmbeddingMixin:

@@ -85,10 +85,7 @@ def parse_of_sequence(sequence: Sequence[str], words: Sequence[str], labels: Par
     none are left out; a phrase that is open where one around it closes, or at the end, is closed there; a phrase
     without words is dropped; and a word without a tag gets "XX", in the last phrase that is open, else behind all.
 
-    Args:
-        sequence: Labels.
-        words: The words of the sentence, without white space; brackets become -LRB- and -RRB-.
-        labels: Which labels are tags, and which are phrases.
+    The `words` have no white space; their brackets become -LRB- and -RRB-. `labels` says which are tags or phrases.
     """
     leaves = [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words]
     stack, used, repairs = [[ROOT]], 0, 0  # the open phrases: the label of each, then its children in brackets

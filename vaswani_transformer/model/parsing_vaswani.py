@@ -106,11 +106,9 @@ def parse_in_batches(
     """Parse sentences in batches of similar length, the longest first.
 
     Args:
-        model: The model, on the device to use.
-        tokenizer: Its tokenizer, with the labels.
+        model, tokenizer: The model, on the device to use, and its tokenizer, with the labels.
         sentences: Words of each sentence; no word may be empty or contain white space.
-        tokens_per_batch: As for `translate_in_batches`.
-        batch_size: Sentences of a batch, instead of `tokens_per_batch`.
+        tokens_per_batch, batch_size: As for `translate_in_batches`.
         constrained: Search only among well-formed parses, which need no repair.
         generate_kwargs: For `generate`.
 
@@ -128,10 +126,10 @@ def parse_in_batches(
         if not words or " ".join(words).split() != list(words):
             raise ValueError(f"sentence {index}: {words!r} must be words, at least one, without white space")
     texts = [join_words(words) for words in sentences]
-    if (table := model.config.max_positions) is not None and texts:
+    if (most := model.config.max_positions) is not None and texts:
         for index, ids in enumerate(tokenizer(texts).input_ids):
-            if len(ids) > table:
-                raise ValueError(f"sentence {index}: has {len(ids)} tokens, more than the learned positions, {table}")
+            if len(ids) > most:
+                raise ValueError(f"sentence {index}: has {len(ids)} tokens, more than max_position_embeddings = {most}")
     size, search = model.config.output_vocab_size, SearchOptions.for_call(model, generate_kwargs)
 
     def legal(indices: list[int], lengths: list[int]) -> list[LegalParse]:

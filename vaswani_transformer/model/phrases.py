@@ -120,22 +120,16 @@ class PhraseProcessor(SentenceProcessor):
         best = scores.argmax(-1)  # [rows]
         tokens = [best]
         for alternatives in self.phrases:
-            matched = [_matched(sequences, phrase) for phrase in alternatives]
-            is_complete = _is_complete(matched, alternatives)
+            matched, is_complete = _match(sequences, alternatives)
             for phrase, count in zip(alternatives, matched, strict=True):
                 tokens.append(torch.where(is_complete, best, phrase[count.clamp(max=len(phrase) - 1)]))
         return torch.stack(tokens, dim=1)
 
     def allocate(self, scores: torch.Tensor, tokens: torch.Tensor, beams: int) -> torch.Tensor:
-        """The candidates that stay, best first: of each number of tokens of phrases the best one, then the second.
+        """The candidates that stay: of each number of tokens of phrases the best one, then the second.
 
-        Args:
-            scores: `[sentences, candidates]`, best first but for some that are -inf.
-            tokens: `[sentences, candidates, length]`
-            beams: Number of candidates that stay.
-
-        Returns:
-            `[sentences, beams]`
+        By `scores` `[sentences, candidates]`, best first but for some that are -inf, and `tokens` `[sentences,
+        candidates, length]`. Returns the indices of `beams` candidates, best first: `[sentences, beams]`.
         """
         progress, is_there = self._progress(tokens), ~scores.isneginf()  # [sentences, candidates]
         is_rival = progress.unsqueeze(2).eq(progress.unsqueeze(1)) & is_there.unsqueeze(1)
@@ -152,8 +146,7 @@ class PhraseProcessor(SentenceProcessor):
         """
         complete = begun = tokens.new_zeros(tokens.shape[:-1])
         for alternatives in self.phrases:
-            matched = [_matched(tokens, phrase) for phrase in alternatives]
-            is_complete = _is_complete(matched, alternatives)
+            matched, is_complete = _match(tokens, alternatives)
             complete = complete + is_complete * max(map(len, alternatives))
             begun = begun.maximum(torch.stack(matched).amax(0) * ~is_complete)
         return complete + begun
@@ -174,10 +167,11 @@ def _matched(tokens: torch.Tensor, phrase: torch.Tensor) -> torch.Tensor:
     return matched
 
 
-def _is_complete(matched: list[torch.Tensor], alternatives: list[torch.Tensor]) -> torch.Tensor:
-    """Whether hypotheses contain one of the alternatives, by the `matched` tokens of each: `[...]`."""
+def _match(tokens: torch.Tensor, alternatives: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """The tokens of each alternative that hypotheses have, and whether they contain one of them: `[...]` each."""
+    matched = [_matched(tokens, phrase) for phrase in alternatives]
     contains = [count.eq(len(phrase)) for count, phrase in zip(matched, alternatives, strict=True)]
-    return torch.stack(contains).any(0)
+    return matched, torch.stack(contains).any(0)
 
 
 class PhraseSearch(BeamSearch):

@@ -267,8 +267,7 @@ def translate_in_batches(
     So memory runs out in the first batch or never. Blank sentences are not decoded; their empty translations come last.
 
     Args:
-        model: The model, on the device to use.
-        tokenizer: Its tokenizer.
+        model, tokenizer: The model, on the device to use, and its tokenizer.
         sentences: Source sentences, used as they are, or with `split_sentences` texts of several.
         tokens_per_batch: Source tokens of a batch, padding included. All beams of a batch together may generate at most
             16 times as many, which limits batches of short sentences. A sentence above either limit forms its own
@@ -276,11 +275,7 @@ def translate_in_batches(
         batch_size: Sentences of a batch, instead of `tokens_per_batch`.
         truncation: Cut sentences at the tokenizer's `model_max_length`.
         target_language: Needed by a model of several directions, unless each sentence begins with a tag.
-        split_sentences: Translate each text sentence by sentence; white space between sentences stays as it is. With
-            an option that applies to a single sentence, texts are translated as they are, and a text of several
-            sentences raises a warning.
-        return_scores: Score the translations.
-        return_alignment: Score them, with the alignment.
+        split_sentences, return_scores, return_alignment: As for `VaswaniTranslationPipeline`.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1. `decoder_input_ids` `[1, prefix]` are
             tokens with which all translations begin.
 

@@ -216,7 +216,8 @@ class IncrementalDecoder:
             causal += self.mask.new_full((length, length), self.lowest).tril_(-self.reach - 1)
         self.mask[..., :length] = 0
         self.length = self.end = length
-        return self._logits(self._run(tokens, self._positions(nodes), nodes, slice(length), causal)[:, -1:])
+        encodings = self.decoder.embed_positions(nodes[None], self.mask.dtype, length)  # [1, length, d_model]
+        return self._logits(self._run(tokens, encodings, nodes, slice(length), causal)[:, -1:])
 
     def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> Iterable[torch.Tensor]:
         start, end = self.end, self.end + self.num_beams
@@ -228,13 +229,14 @@ class IncrementalDecoder:
         mask[:, 0, :, start:end].diagonal(dim1=1, dim2=2).zero_()  # every hypothesis sees itself
         first = 0  # the first node that the position sees, or the first in its neighbourhood (4)
         if self.reach is not None:
-            position = max(self.length - self.reach, 0)
-            prefix = min(position, self.prefix_length)
-            first = prefix + self.num_beams * (position - prefix)
+            leftmost = max(self.length - self.reach, 0)
+            prefix = min(leftmost, self.prefix_length)
+            first = prefix + self.num_beams * (leftmost - prefix)
             mask[..., :first] = self.lowest
         nodes = torch.arange(start, end, device=tokens.device)
         self.length, self.end = self.length + 1, end
-        encoding = self._positions(torch.arange(self.length - 1, self.length, device=tokens.device))
+        position = torch.arange(self.length - 1, self.length, device=tokens.device)[None]  # [1, 1]
+        encoding = self.decoder.embed_positions(position, mask.dtype, self.length)  # [1, 1, d_model]
         last, steps = self._block_end()
         shape = (self.sentences, last)
         if self.graph is None or not self.graph.pays(shape, steps):
@@ -282,10 +284,6 @@ class IncrementalDecoder:
             layer.self_attention.grow(self.sentences, more)
         self.mask = F.pad(self.mask[: self.sentences], (0, more), value=self.lowest)
         self.nodes += more
-
-    def _positions(self, positions: torch.Tensor) -> torch.Tensor:
-        """Encodings `[1, rows, d_model]` of `positions` `[rows]`."""
-        return self.decoder.embed_positions(positions.unsqueeze(0), self.mask.dtype, self.length)
 
     def _run(
         self, tokens: torch.Tensor, positions: torch.Tensor, nodes: torch.Tensor, seen: slice, mask: torch.Tensor
@@ -338,16 +336,9 @@ class IncrementalAttention:
     def attend(
         self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, mask: torch.Tensor | None
     ) -> torch.Tensor:
-        """Equation 1, and the output projection.
+        """Equation 1, and the output projection: `[sentences, rows, d_model]`.
 
-        Args:
-            query: `[sentences, rows, heads * d_k]`
-            keys: `[sentences, heads, nodes, d_k]`
-            values: `[sentences, heads, nodes, d_v]`
-            mask: Added to the scores `[sentences, heads, rows, nodes]`.
-
-        Returns:
-            `[sentences, rows, d_model]`
+        The `query` is `[sentences, rows, heads * d_k]`; the `mask` is added to scores, `[sentences, 1, rows, nodes]`.
         """
         query = self.attention.split_heads(query, self.attention.d_k)  # [sentences, heads, rows, d_k]
         scores = torch.matmul(query, keys.transpose(2, 3)).mul_(self.attention.scaling)
@@ -363,13 +354,7 @@ class IncrementalAttention:
 
 
 class SelfAttentionTree(IncrementalAttention):
-    """Masked self-attention (3.2.3) to a tree of keys and values.
-
-    Args:
-        attention: The model's self-attention.
-        encoded: `[sentences, source, d_model]`
-        nodes: Nodes to allocate for each sentence.
-    """
+    """Masked self-attention (3.2.3) to a tree of keys and values, at first of `nodes` for each `encoded` sentence."""
 
     def __init__(self, attention: Attention, encoded: torch.Tensor, nodes: int) -> None:
         # Zeros, since a CUDA graph attends to nodes that are not yet written, and 0 * NaN is NaN.
@@ -396,10 +381,7 @@ class SelfAttentionTree(IncrementalAttention):
 class SourceAttention(IncrementalAttention):
     """Encoder-decoder attention (3.2.3); a source's keys and values are computed once, for all its hypotheses.
 
-    Args:
-        attention: The model's encoder-decoder attention.
-        encoded: `[sentences, source, d_model]`
-        is_empty: `[sentences]`, whether a source is padding only; attention to it gives zero.
+    Attention to a source that `is_empty` `[sentences]`, that is, padding only, gives zero.
     """
 
     def __init__(self, attention: Attention, encoded: torch.Tensor, is_empty: torch.Tensor | None) -> None:
