@@ -46,6 +46,7 @@ _RESULTS = {
         "dataset_config": None,
         "max_length": 250,
         "license": "cc-by-4.0",
+        "attribution": "the photographers of Flickr",
         "domain": "image captions",
         "datasets": ["user/pairs"],
         "cleaning": {"empty": 3, "too_long": 2, "ratio": 1, "kept": 28994},

@@ -47,7 +47,7 @@ def test_card_is_read_back_with_the_measured_numbers(results, tmp_path):
         "| test, a copy of the source | 1014 | 2.72 | 60.12 | - |",
         "| It's a dog. | Ein Hund. | Es ist ein Hund. | 43.2 |",
         results["run"]["command"],
-        "28,994 pairs kept; dropped: 3 empty, 2 too_long, 1 ratio",
+        "28,994 pairs kept; dropped: 3 empty, 2 too_long, 1 ratio.\n- Attribution: the photographers of Flickr\n",
         "- Cost: 2.96e15 FLOPs by the paper's accounting, ",
         "; 1.10e15 FLOPs, 37.0% of that, counted from the matrix products\n",
         "- Rate: 9.88e11 FLOPs a second on each device, measured by large matrix products in bfloat16\n",

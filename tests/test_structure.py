@@ -2,9 +2,11 @@
 
 import ast
 import graphlib
+import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from helpers import REPOSITORY
@@ -80,9 +82,13 @@ def test_imports_flow_one_way(path):
     assert rooms_imported(path) <= ALLOWED[room] | {room}
 
 
-def test_dir_shows_all_public_names():
-    assert set(vaswani_transformer.__all__) <= set(dir(vaswani_transformer))
-    assert all(hasattr(vaswani_transformer, name) for name in vaswani_transformer.__all__)
+def test_dir_shows_all_public_names_and_nothing_else():
+    names = [name for name in dir(vaswani_transformer) if name != "__version__"]
+    assert names == sorted(vaswani_transformer.__all__)
+    assert not any(isinstance(getattr(vaswani_transformer, name), ModuleType) for name in names)
+    chapters = "\n".join(path.read_text() for path in REPOSITORY.glob("**/*.md") if ".venv" not in path.parts)
+    imported = re.findall(r"^from vaswani_transformer import (.+)$", chapters, re.MULTILINE)
+    assert {name for line in imported for name in line.split(", ")} <= set(names)
 
 
 @pytest.mark.system

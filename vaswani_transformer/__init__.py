@@ -18,6 +18,8 @@ from .parsing.tokenizer import VaswaniParsingTokenizer
 
 
 if TYPE_CHECKING:
+    from .model.ensemble import Ensemble
+    from .model.phrases import ForcedPhrases
     from .training.arguments import VaswaniTrainingArguments
     from .training.averaging import CheckpointAveraging, average_checkpoints
     from .training.loss import LabelSmoothedLoss
@@ -34,6 +36,8 @@ __version__ = "0.1.0"
 __all__ = [
     "PAPER_VARIANTS",
     "CheckpointAveraging",
+    "Ensemble",
+    "ForcedPhrases",
     "LabelSmoothedLoss",
     "NoamSchedule",
     "VaswaniConfig",
@@ -41,6 +45,8 @@ __all__ = [
     "VaswaniForConstituencyParsing",
     "VaswaniModel",
     "VaswaniParsingConfig",
+    "VaswaniParsingModel",
+    "VaswaniParsingTokenizer",
     "VaswaniTokenizer",
     "VaswaniTrainer",
     "VaswaniTrainingArguments",
@@ -51,6 +57,8 @@ __all__ = [
 
 _MODULES = {
     "CheckpointAveraging": "training.averaging",
+    "Ensemble": "model.ensemble",
+    "ForcedPhrases": "model.phrases",
     "LabelSmoothedLoss": "training.loss",
     "NoamSchedule": "training.schedule",
     "VaswaniTrainer": "training.trainer",
@@ -61,11 +69,11 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what trains when its name is asked for (PEP 562)."""
+    """Import what trains, or few need, when its name is asked for (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_MODULES[name]}", __name__), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

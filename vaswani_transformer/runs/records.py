@@ -57,6 +57,7 @@ class RunData:
         dataset_config: Configuration of the datasets on the Hub.
         max_length: Sub-words of the longest sentence kept.
         license: License of the model.
+        attribution: Whom the corpora are from, in words.
         domain: Kind of text, in words.
         datasets: Datasets on the Hub that the corpora come from.
         mixed: Corpora mixed into the training, such as "replay"; None if there is none.
@@ -72,6 +73,7 @@ class RunData:
     dataset_config: str | None
     max_length: int | None
     license: str | None = None
+    attribution: str | None = None
     domain: str | None = None
     datasets: list[str] | None = None
     mixed: dict[str, MixedData] | None = None
