@@ -55,7 +55,7 @@ class PlainConsole(Console):
     def print(self, *objects: Any, **kwargs: Any) -> None:
         for table in objects:
             if isinstance(table, Table) and not self.is_terminal:
-                table.box, table.title_justify = None, "left"
+                table.box, table.title_justify, table.caption_justify = None, "left", "left"
         super().print(*objects, **kwargs)
 
     def render_str(self, text: str, **kwargs: Any) -> Text:
