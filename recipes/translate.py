@@ -26,8 +26,9 @@ beam or samples, with log-probabilities (`--return_scores`) and word alignments 
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --num_return_sequences 4
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --do_sample --top_k 10
 
-`--engine` names the model's export by export.py, which then searches in its place. `--ensemble` names more models with
-the same tokenizer, which translate together with the model: better than any of them, and as slow as all.
+`--engine ctranslate2:int8` exports the model on first use, and searches with that in its place. `--ensemble` names
+more models with the same tokenizer, which translate together with the model: better than any of them, and as slow as
+all.
 
     python recipes/translate.py --model runs/seed-1 --ensemble runs/seed-2 --input news.en --output news.de
 """
