@@ -17,7 +17,7 @@ BROWSER = ["playwright>=1.50"]  # tests/test_explorer.py: drives a Chromium that
 
 setup(
     name="vaswani_transformer",
-    version="0.1.0",
+    version="0.2.0",
     description='The model of "Attention Is All You Need" for the Hugging Face stack',
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

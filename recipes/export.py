@@ -20,7 +20,6 @@ report counts differences that these rules cause as "rule". It also counts the l
 `pip install -e ".[onnx]"`.
 """
 
-from collections.abc import Callable
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
@@ -30,8 +29,7 @@ from rich.table import Table
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.convert.engines import open_engine
-from vaswani_transformer.convert.marian import POSITIONS, export_marian
+from vaswani_transformer.convert.engines import import_exporter, open_engine
 from vaswani_transformer.convert.output import PARITY
 from vaswani_transformer.convert.parity import ParityReport, parity_report
 from vaswani_transformer.convert.shortlist import learn_shortlist
@@ -100,19 +98,6 @@ def run(args: ExportArguments) -> None:
         report = parity_report(model, tokenizer, engine, sentences, references, file, language)
         report.save(output / PARITY)
     show(args, output, report)
-
-
-def import_exporter(name: str) -> tuple[Callable[..., Path], int]:
-    """The function that exports to an engine, and the tokens of its longest sentence; imports the engine's library."""
-    if name == "marian":
-        return export_marian, POSITIONS
-    if name == "onnx":
-        from vaswani_transformer.convert.onnx import export_onnx
-
-        return export_onnx, POSITIONS
-    from vaswani_transformer.convert import ctranslate2
-
-    return ctranslate2.export_ctranslate2, ctranslate2.POSITIONS
 
 
 def require_short(tokenizer: PreTrainedTokenizerBase, sentences: list[str], positions: int) -> None:

@@ -33,6 +33,7 @@ from vaswani_transformer.data.corpora import language_in_name, resolve_languages
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS, DecodingArguments
 from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
+from vaswani_transformer.evaluation.pathologies import Pathologies
 from vaswani_transformer.evaluation.scores import PairedComparison
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
 from vaswani_transformer.io.console import PlainConsole, printable
@@ -130,7 +131,7 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
         in_order = {name: systems[name] for name in args.systems}
         record, translations = score_systems(in_order, perplexities, test_set, describe_run())
         write_scores(directory, record, translations)
-        show(record)
+        show(record, test_set.sources, translations)
         if args.confidence:
             keep_curve(models[args.model], record)
 
@@ -163,11 +164,14 @@ def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
     saved.update_config(confidence_curve=kept, confidence_search=search)
 
 
-def show(record: ScoreRecord) -> None:
+def show(record: ScoreRecord, sources: list[str] | None, translations: dict[str, list[str]]) -> None:
     console, first = PlainConsole(), record.systems[0]
     console.print(score_table(record))
     for name, score in (("sacrebleu", first.sacrebleu), ("paper_bleu", first.paper_bleu), ("chrf", first.chrf)):
         console.print(f"{name}: {score.signature}", soft_wrap=True)
+    for system in record.systems:
+        if system.pathologies is not None:
+            console.print(pathology_table(system.name, system.pathologies, sources, translations[system.name]))
     if record.sweep:
         console.print(sweep_table(record.sweep, first))
     if record.paired_bootstrap:
@@ -192,6 +196,18 @@ def score_table(record: ScoreRecord) -> Table:
 
 def shown_scores(scores: SearchScores) -> list[str]:
     return [f"{each.score:.2f}" for each in (scores.sacrebleu, scores.paper_bleu, scores.chrf)]
+
+
+def pathology_table(
+    name: str, pathologies: Pathologies, sources: list[str], translations: list[str], examples: int = 3
+) -> Table:
+    table = Table("pathology", "sentences", "line", "source", "translation", title=f"Pathologies of {name}")
+    for kind, lines in pathologies.lines.items():
+        share = f"{pathologies.shares[kind]:.1f} %"
+        table.add_row(kind, share)
+        for line in lines[:examples]:
+            table.add_row("", "", str(line), sources[line - 1], translations[line - 1])
+    return table
 
 
 def sweep_table(searches: list[SearchScores], best: SearchScores) -> Table:

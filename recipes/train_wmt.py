@@ -32,6 +32,7 @@ from vaswani_transformer.data.corpora import sentences
 from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.data.sources import HubDataset, find_source
 from vaswani_transformer.decoding.translation import translate_corpus
+from vaswani_transformer.evaluation.pathologies import find_pathologies
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import bleu_by_source_length, chrf_score, sacrebleu_score
 from vaswani_transformer.io.console import PlainConsole
@@ -101,17 +102,20 @@ def score(
     reference_perplexity = perplexity(model, tokenizer, data.encoded[split])
     if not PartialState().is_main_process:
         return None, translations
-    scores = score_texts(source, translations, references, languages[1])
+    scores = score_texts(source, translations, references, languages)
     return replace(scores, perplexity=reference_perplexity, seconds=seconds), translations
 
 
-def score_texts(source: list[str], translations: list[str], references: list[str], language: str) -> SplitScores:
+def score_texts(
+    source: list[str], translations: list[str], references: list[str], languages: tuple[str, str]
+) -> SplitScores:
     one_each = [[text] for text in references]
     return SplitScores(
         sentences=len(source),
-        bleu=sacrebleu_score(translations, references, language),
+        bleu=sacrebleu_score(translations, references, languages[1]),
         chrf=chrf_score(translations, one_each),
-        by_source_length=bleu_by_source_length(source, translations, one_each, language),
+        by_source_length=bleu_by_source_length(source, translations, one_each, languages[1]),
+        pathologies=find_pathologies(source, translations, one_each, languages),
     )
 
 
@@ -121,7 +125,7 @@ def score_copy(data: TrainingData, languages: tuple[str, str]) -> dict[str, Spli
     if split not in data.text:
         return {}
     sources, references = (list(sentences(data.text[split], [language])) for language in languages)
-    return {f"{split}_copy": score_texts(sources, sources, references, languages[1])}
+    return {f"{split}_copy": score_texts(sources, sources, references, languages)}
 
 
 def choose_examples(data: TrainingData, languages: tuple[str, str], translations: list[str]) -> list[Example]:

@@ -1,24 +1,30 @@
 """Exports in place of the model, in translate.py: the same translations as by the engine alone."""
 
+import copy
 import json
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
-from helpers import call_recipe
+from helpers import REPOSITORY, call_recipe
 from models import distinct
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, pipeline
 from transformers.utils.logging import warning_once
 
 from vaswani_transformer import VaswaniTokenizer
+from vaswani_transformer.convert import engines
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.model.ensemble import Ensemble
+from vaswani_transformer.model.saved_model import SavedModel
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2  # noqa: E402 - needs it
-from vaswani_transformer.convert.engines import ExportedModel  # noqa: E402 - imports it
-from vaswani_transformer.model.generation_vaswani import LengthLimit, SearchOptions  # noqa: E402 - as above
 
 
 LINES = ["", *(english for english, _ in phrasebook("validation")[:7]), "  spaces around  ", "The end. The cat sleeps."]
@@ -69,10 +75,8 @@ def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--num_beams", 2), "num_beams: has no effect here; an engine gives the best translation"),
-        (("--precision", "bf16"), "precision: has no effect here; an engine"),
-        (("--do_sample",), "do_sample: has no effect here; an engine"),
-        (("--engine", "{tmp}"), "engine: .* is no export; make one with recipes/export.py"),
+        (("--engine", "{tmp}"), "engine: .* is no export; name ctranslate2, ctranslate2:int8, onnx, or a directory"),
+        (("--engine", "onnx:int8"), "engine: onnx:int8 is no export"),
     ],
 )
 def test_what_an_engine_cannot_do_is_refused(options, message, saved, tmp_path):
@@ -85,10 +89,11 @@ def test_what_an_engine_cannot_do_is_refused(options, message, saved, tmp_path):
 
 
 def test_a_source_longer_than_the_positions_is_cut_with_a_warning(saved, tokenizer, caplog):
-    engine = ExportedModel(saved / "engine", distinct(len(tokenizer)).config, tokenizer, torch.device("cpu"))
+    model = distinct(len(tokenizer))
+    model.generation_config.update(max_new_tokens=3)
+    engine = engines.ExportedModel(saved / "engine", model, tokenizer)
     ids = torch.randint(3, len(tokenizer), (2, 5000))
     ids[:, -1] = tokenizer.eos_token_id
-    engine.engine.search = SearchOptions(limit=LengthLimit("max_new_tokens", 3))
     warning_once.cache_clear()
     engine.generate(ids[:, -9:], torch.ones(2, 9))
     assert not caplog.records
@@ -100,15 +105,130 @@ def test_a_source_longer_than_the_positions_is_cut_with_a_warning(saved, tokeniz
     assert found[:, 0].eq(0).all()
 
 
-def test_an_option_of_the_search_is_refused_because_the_export_has_decided_it(saved, tokenizer):
-    engine = ExportedModel(saved / "engine", distinct(len(tokenizer)).config, tokenizer, torch.device("cpu"))
-    with pytest.raises(ValueError, match="num_beams: the export has decided how the engine searches; leave it out"):
-        engine.generate(torch.tensor([[9, 1]]), torch.ones(1, 2), num_beams=2, length_penalty=None)
-
-
 def test_an_export_of_another_vocabulary_is_refused(saved, tokenizer):
     shouted = [sentence.upper() for pair in phrasebook("validation") for sentence in pair]
     other = VaswaniTokenizer.train(shouted, len(tokenizer), show_progress=False)
     assert len(other) == len(tokenizer)
     with pytest.raises(ValueError, match=r"engine: .* was not made of this model, which has another vocabulary"):
-        ExportedModel(saved / "engine", distinct(50).config, other, torch.device("cpu"))
+        engines.ExportedModel(saved / "engine", distinct(50), other)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache for exports."""
+    monkeypatch.setattr(engines, "_CACHE", tmp_path / "cache")
+    return tmp_path / "cache"
+
+
+def test_a_named_engine_is_exported_once_for_two_programs_and_anew_for_other_weights(tokenizer, cache, monkeypatch):
+    model = distinct(len(tokenizer))
+    exports = []
+
+    def export(*args, **options):
+        exports.append(options)
+        time.sleep(0.2)
+        return export_ctranslate2(*args, **options)
+
+    monkeypatch.setattr(engines, "import_exporter", lambda kind: (export, 0))
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: engines.exported("ctranslate2", model, tokenizer), range(2))
+    assert first == second
+    assert first.parent == cache
+    model.config.confidence_curve = [[-1.0, 30.0]]  # changes no translation
+    assert engines.exported("ctranslate2", model, tokenizer) == first
+    assert exports == [{}]
+    assert engines.exported("ctranslate2:int8", model, tokenizer) != first
+    model.model.shared.weight.data[7, 0] += 1
+    assert engines.exported("ctranslate2", model, tokenizer) != first
+    assert exports == [{}, {"quantization": "int8"}, {}]
+    sizes = sorted((path / "model.bin").stat().st_size for path in cache.iterdir() if path.is_dir())
+    assert sizes[0] < sizes[1] == sizes[2]
+
+
+def test_scores_are_the_engines_too(saved, tokenizer, cache):
+    """CTranslate2 returns log P / |Y|^alpha, by which it ranks."""
+    model = AutoModelForSeq2SeqLM.from_pretrained(saved)
+    translator = pipeline("translation", model=model, tokenizer=tokenizer, engine="ctranslate2", split_sentences=False)
+    records = translator(LINES[1:4], num_return_sequences=3, num_beams=5, length_penalty=0.8, return_scores=True)
+    (directory,) = (path for path in cache.iterdir() if path.is_dir())
+    for ranked, line in zip(records, LINES[1:4], strict=True):
+        source = tokenizer.tokenize(line, add_special_tokens=True)
+        options = {"beam_size": 5, "num_hypotheses": 3, "length_penalty": 0.8, "max_decoding_length": len(source) + 5}
+        (expected,) = ctranslate2.Translator(str(directory)).translate_batch([source], return_scores=True, **options)
+        tokens = [tokenizer.convert_tokens_to_ids(each) for each in expected.hypotheses]
+        assert [each["translation_text"] for each in ranked] == tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        scores = [each["log_probability"] / each["tokens"] ** 0.8 for each in ranked]
+        assert scores == pytest.approx(expected.scores, rel=1e-3)
+        assert len({each["translation_text"] for each in ranked}) > 1
+
+
+def test_the_pipelines_records_are_those_without_an_engine(trained, tokenizer, cache):
+    model = copy.deepcopy(trained)  # it has learned these sentences by heart
+    model.config.confidence_curve = [[-9.0, 10.0], [0.0, 90.0]]
+    plain = pipeline("translation", model=model, tokenizer=tokenizer, return_alignment=True)
+    engine = pipeline("translation", model=model, tokenizer=tokenizer, return_alignment=True, engine="ctranslate2")
+    expected, found = plain(LINES[1:5]), engine(LINES[1:5])
+    assert cache.exists()
+    for record, other in zip(expected, found, strict=True):
+        assert record["confidence"] > 10
+        assert record["translation_text"] == other["translation_text"]
+        assert record["alignment"] == other["alignment"]
+        assert other["score"] == pytest.approx(record["score"], abs=1e-5)
+        assert other["confidence"] == pytest.approx(record["confidence"], abs=1e-3)
+
+
+def test_a_hub_pipeline_without_the_package_says_what_is_missing(saved, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vaswani_transformer.convert.engines", None)
+    with pytest.raises(ImportError, match=r"^engine: .*; install the package vaswani_transformer, or leave "):
+        pipeline("translation", model=str(saved), engine="ctranslate2")
+
+
+def test_the_score_by_an_ensemble_is_what_its_search_ranks_by(saved, tokenizer):
+    model, second = AutoModelForSeq2SeqLM.from_pretrained(saved), distinct(len(tokenizer)).eval()
+    model.config.confidence_curve = [[-9.0, 10.0], [0.0, 90.0]]  # which was not measured for both together
+    translator = pipeline("translation", model=model, tokenizer=tokenizer, custom_generate=Ensemble([second]))
+    for line in LINES[1:4]:
+        inputs = tokenizer(line, return_tensors="pt")
+        options = {"num_return_sequences": 2, "return_dict_in_generate": True, "output_scores": True}
+        expected = model.generate(**inputs, custom_generate=Ensemble([second]), **options).sequences_scores
+        (records,) = translator([line], num_return_sequences=2, return_scores=True)
+        assert [each["score"] for each in records] == pytest.approx(expected.tolist(), abs=1e-4)
+        assert {each["confidence"] for each in records} == {None}
+
+
+CHAPTER = (REPOSITORY / "vaswani_transformer" / "convert" / "README.md").read_text(encoding="utf-8")
+WAYS = {
+    "the model": (),
+    "`--engine ctranslate2`": ("--engine", "ctranslate2"),
+    "`--engine onnx`": ("--engine", "onnx"),
+    "`--ensemble`": ("--ensemble", "{second}"),
+}
+
+
+@pytest.mark.parametrize(
+    "way", [pytest.param(way, marks=[pytest.mark.system] if "onnx" in way else []) for way in WAYS]
+)
+def test_the_chapters_table_of_options_is_right(way, saved, tokenizer, cache, tmp_path, monkeypatch):
+    if "onnx" in way:
+        pytest.importorskip("onnxscript")
+    monkeypatch.chdir(shutil.copytree(saved, tmp_path / "model"))
+    SavedModel("", ".", Path(), None, None).update_config(confidence_curve=[[-99.0, 10.0], [0.0, 90.0]])
+    shutil.copytree(".", "runs/seed-2")
+    Path("input").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    table = CHAPTER[CHAPTER.index("| option of `translate.py`") :].split("\n\n")[0]
+    header, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
+    place = header[1:].index(way)
+    given = ("--model", ".", "--input", "input", "--output", "out.jsonl", "--overwrite")
+    given += tuple(word.format(second="runs/seed-2") for word in WAYS[way])
+    for option, *cells in rows:
+        cell, options = cells[place], option.split("`")[1].split()
+        if cell == "no":
+            with pytest.raises(SystemExit, match=f"{options[0][2:]}|engine: has no effect here; "):
+                call_recipe("translate.py", *given, *options)
+            continue
+        call_recipe("translate.py", *given, *options)
+        records = [json.loads(line) for line in Path("out.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert len(records) == len(LINES) * (2 if "--num_return_sequences" in options else 1)
+        if option.endswith("confidence"):
+            assert all((record["confidence"] is None) == (cell == "null") for record in records if record["source"])
+    assert len(rows) > 8

@@ -58,6 +58,13 @@ def test_card_is_read_back_with_the_measured_numbers(results, tmp_path):
         assert fact in card.text, fact
 
 
+def test_pathologies_are_told_if_the_run_counted_them(results, tmp_path):
+    assert "Pathologies" not in write(tmp_path / "README.md", results).text
+    results["test"]["pathologies"] = {"sentences": 200, "lines": {"blank": [7], "copied": [1, 2, 3]}}
+    line = "\n\nPathologies of the test set's translations: blank 0.5 %, copied 1.5 %.\n\n"
+    assert line in write(tmp_path / "README.md", results).text
+
+
 def altered(value: Any, key: str = "") -> Any:
     """Results in which every number, and every digit of a text, is another."""
     if isinstance(value, dict):

@@ -16,7 +16,7 @@ import pytest
 import torch
 from accelerate.commands.launch import launch_command_parser
 from foreign_models import marian_tokenizer, untrained
-from helpers import REPOSITORY, call_recipe, write_pairs
+from helpers import BOX, REPOSITORY, call_recipe, needs_box, write_pairs
 from hub_server import Repository
 from models import make_parser
 from transformers import Seq2SeqTrainingArguments
@@ -26,6 +26,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 
 
 DEMO = REPOSITORY / "runs" / "demo"
+BOX_NAME = str(BOX.relative_to(REPOSITORY))
 ROOMS = [REPOSITORY / name for name in ("recipes", "vaswani_transformer", "model_cards")]
 CARDS = sorted((REPOSITORY / "model_cards").glob("*/README.md"))
 CARDS.remove(REPOSITORY / "model_cards" / "benchmarks" / "README.md")
@@ -85,7 +86,8 @@ def blocks(language: str) -> list:
     for document in (*CHAPTERS, *CARDS):
         text = document.read_text(encoding="utf-8")
         for number, block in enumerate(re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S), start=1):
-            parameters.append(pytest.param(block, id=f"{name_of(document)}-{number}"))
+            marks = [needs_box] if BOX_NAME in block else []
+            parameters.append(pytest.param(block, id=f"{name_of(document)}-{number}", marks=marks))
     return parameters
 
 
@@ -117,7 +119,8 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
         (tmp_path / packed).write_bytes(gzip.compress((tmp_path / "trees.mrg").read_bytes()))
     (tmp_path / "sentences.txt").write_text("The cat sat on the mat.\n", encoding="utf-8")
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
-    (tmp_path / "model_cards" / "pictures").mkdir(parents=True)
+    if BOX.exists():
+        shutil.copytree(BOX, tmp_path / BOX_NAME)
     for name, split, size in (("train", "train", 300), ("valid", "validation", 200), ("test", "test", 2)):
         write_pairs(phrasebook(split)[:size], tmp_path / f"{name}.en", tmp_path / f"{name}.de")
     for name in ("distilled.jsonl", "back_translated.jsonl"):
@@ -134,8 +137,10 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
 @pytest.mark.parametrize("snippet", blocks("python"))
 def test_python_snippet_runs(snippet, workspace, saved_model, hub):
     model = workspace / "runs" / ("demo_parsing" if "constituency-parsing" in snippet else "demo")
-    (workspace / "path" / "to" / "this" / "directory").symlink_to(model)
-    snippet = snippet.replace("translation_de_to_en", "translation_en_to_de")  # as the model at hand
+    is_box = BOX_NAME in snippet or "tgt_lang" in snippet
+    (workspace / "path" / "to" / "this" / "directory").symlink_to(BOX if is_box else model)
+    if not is_box:
+        snippet = snippet.replace("translation_de_to_en", "translation_en_to_de")  # as the model at hand
     snippet = snippet.replace(".launch()", ".launch(prevent_thread_lock=True)")  # else it serves without end
     if "user/en-de" not in snippet:
         exec(compile(snippet, "README.md", "exec"), {})
@@ -149,26 +154,24 @@ def test_python_snippet_runs(snippet, workspace, saved_model, hub):
 
 
 def examples() -> list:
-    """The snippets for the model of `make demo` whose last lines are comments, with what they print."""
+    """The snippets for `make demo`'s and the repository's model that end in comments, with what they print."""
     parameters = []
     for block in blocks("python"):
         code, lines = block.values[0], []
         while code.splitlines()[-1].startswith("# "):
             code, _, last = code.rstrip("\n").rpartition("\n")
             lines.insert(0, f"{last[2:]}\n")
-        if lines and '"runs/demo"' in code:
-            parameters.append(pytest.param(code, "".join(lines), id=block.id))
+        model = next((path for path in (BOX, DEMO) if f'"{path.relative_to(REPOSITORY)}"' in code), None)
+        if lines and model:
+            is_there = os.access(model / "model.safetensors", os.R_OK)
+            marks = pytest.mark.skipif(not is_there, reason=f"{model} has no weights; `make demo` trains runs/demo")
+            parameters.append(pytest.param(code, "".join(lines), id=block.id, marks=marks))
     return parameters
 
 
-@pytest.mark.skipif(
-    not os.access(DEMO / "model.safetensors", os.R_OK), reason="`make demo` trained no runs/demo of ours"
-)
 @pytest.mark.parametrize(("code", "printed"), examples())
-def test_the_model_of_make_demo_translates_as_printed(code, printed, tmp_path, monkeypatch, capsys):
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "demo").symlink_to(DEMO)
-    monkeypatch.chdir(tmp_path)
+def test_models_translate_as_printed(code, printed, monkeypatch, capsys):
+    monkeypatch.chdir(REPOSITORY)
     names: dict[str, object] = {}
     *statements, last = ast.parse(code).body
     exec(compile(ast.Module(statements, []), "README.md", "exec"), names)
@@ -176,7 +179,7 @@ def test_the_model_of_make_demo_translates_as_printed(code, printed, tmp_path, m
     if value is not None:
         print(repr(value))
     assert capsys.readouterr().out == printed
-    assert len(examples()) == 3
+    assert len(examples()) == 4
 
 
 def save_marian(directory: Path) -> None:
@@ -217,6 +220,8 @@ def test_command_runs(command, workspace, monkeypatch):
         return
     if "recipes/get_data.py" in words:
         return  # needs a network; test_public_corpora.py copies
+    if BOX_NAME in words and not (BOX / "model.safetensors").exists():
+        pytest.skip(f"{BOX} has no weights")
     if "recipes/demo_app.py" in words:
         return  # serves until it is stopped; test_demo_app.py serves the same page
     if "onnx" in words:

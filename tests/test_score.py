@@ -99,6 +99,18 @@ def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
     assert written == ["bleu_by_source_length.png", "results.json"]
 
 
+def test_pathologies_are_counted_and_shown(run, files, capsys):
+    Path("bad.de").write_text(
+        "".join(f"{line}\n" for line in [REFERENCES[0], SOURCES[1], "", *REFERENCES[3:]]), "utf-8"
+    )
+    results = run("--hypotheses", "bad.de", "--source", "src.en", "--reference", "ref.de")
+    found = {kind: lines for kind, lines in results.systems[0].pathologies.lines.items() if lines}
+    assert found == {"blank": [3], "copied": [2]}
+    shown = re.sub(" +", " ", capsys.readouterr().out)
+    assert "│ copied │ 2.5 %" in shown
+    assert SOURCES[1].split()[0] in shown
+
+
 def test_several_references_and_no_source(run, files):
     results = run("--hypotheses", "better.de", "--reference", "ref.de", "worse.de")
     assert (results.test_set.source_language, results.test_set.target_language) == ("und", "de")
@@ -120,7 +132,7 @@ def test_two_files_are_compared_as_the_command_does(run, files, capsys):
     for found in results.paired_bootstrap.values():
         assert 0.001 < found.p_value < 1
         assert f"(p = {found.p_value:.4f})" in expected
-        assert f"{found.two_sided_p_value:.4f} │ {found.p_value:.4f}" in re.sub(" +", " ", shown)
+        assert f"{found.two_sided_p_value:.4f} {found.p_value:.4f}" in re.sub(" +", " ", shown)
         assert found.signature in expected
         for side in (found.baseline, found.system):
             assert f"{side.score:.6f} ({side.mean:.6f} ± {side.confidence:.6f})" in expected

@@ -28,7 +28,7 @@ ALLOWED = {
     "launch": {"io"},
     "data": {"io", "launch", "model", "options"},
     "training": {"data", "io", "launch", "options"},
-    "evaluation": {"data", "model"},
+    "evaluation": {"data", "io", "model"},
     "decoding": {"convert", "data", "io", "launch", "model", "options"},
     "parsing": {"data", "decoding", "evaluation", "io", "model", "options", "runs"},
     "convert": {"evaluation", "io", "model"},
@@ -167,3 +167,15 @@ def test_the_top_level_holds_nothing_else():
     folders = {path.name for path in REPOSITORY.iterdir() if path.is_dir() and not path.name.startswith(".")}
     generated = {"data", "runs", "build", "vaswani_transformer.egg-info", "__pycache__"}
     assert folders - generated == {"vaswani_transformer", "recipes", "tests", "model_cards"}
+
+
+def test_a_release_has_one_version():
+    files = {
+        "setup.py": r'version="(.+)"',
+        "vaswani_transformer/__init__.py": r'__version__ = "(.+)"',
+        "CITATION.cff": r"^version: (.+)$",
+        "CHANGELOG.md": r"^## (.+)$",
+        "CONTRIBUTING.md": r"the tag `v(.+?)`",
+    }
+    texts = {name: (REPOSITORY / name).read_text(encoding="utf-8") for name in files}
+    assert len({re.search(pattern, texts[name], re.M)[1] for name, pattern in files.items()}) == 1

@@ -31,7 +31,7 @@ register(VaswaniConfig, VaswaniModel, VaswaniForConditionalGeneration, VaswaniTo
 register(VaswaniParsingConfig, VaswaniParsingModel, VaswaniForConstituencyParsing, VaswaniParsingTokenizer)
 install_translation_task()
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "PAPER_VARIANTS",

@@ -1,6 +1,7 @@
 """Export to CTranslate2, and its search with the exported model."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,18 +165,23 @@ class CTranslate2Translator:
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        return search_in_batches(sources, self._translate)
+        return [ranked[0] for ranked in self.n_best(sources)]
 
-    def _translate(self, batch: list[Sequence[int]]) -> list[list[int]]:
+    def n_best(self, sources: Sequence[Sequence[int]], search: SearchOptions | None = None) -> list[list[list[int]]]:
+        """The best hypotheses of each source, the best first; by default by the export's generation_config."""
+        return search_in_batches(sources, partial(self._translate, search or self.search))
+
+    def _translate(self, search: SearchOptions, batch: list[Sequence[int]]) -> list[list[list[int]]]:
         """The best hypotheses of sources of one length."""
         results = self.engine.translate_batch(
             [self.tokenizer.convert_ids_to_tokens(source) for source in batch],
-            beam_size=self.search.num_beams,
-            length_penalty=self.search.length_penalty,
-            max_decoding_length=self.search.limit.new_tokens(len(batch[0])),
+            beam_size=search.num_beams,
+            num_hypotheses=search.num_return_sequences,
+            length_penalty=search.length_penalty,
+            max_decoding_length=search.limit.new_tokens(len(batch[0])),
             min_decoding_length=0,
             max_input_length=0,  # which would cut longer sources off
             return_end_token=True,
             use_vmap=True,  # if there is one
         )
-        return [self.tokenizer.convert_tokens_to_ids(result.hypotheses[0]) for result in results]
+        return [list(map(self.tokenizer.convert_tokens_to_ids, result.hypotheses)) for result in results]

@@ -1,25 +1,38 @@
 """Engines: exported models that translate, and one in place of the model that it was made of."""
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from huggingface_hub.constants import HF_HOME
 from torch.nn.utils.rnn import pad_sequence
-from transformers import AutoTokenizer, GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..io.digests import matching_files_digest
+from ..io.digests import content_digest, matching_files_digest
+from ..io.files import Json, locked
+from ..model.generation_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.languages_vaswani import Directions
 from .output import is_export
 
 
 logger = logging.get_logger(__name__)
 
+# What `exported` makes by itself. Everything else is a directory.
+_NAME = re.compile(r"ctranslate2(:\w+)?|onnx")
+_CACHE = Path(HF_HOME, "vaswani")
+
 _FILES = ("*.bin", "*.safetensors", "onnx/*.onnx", "*config.json", "token*.json", "*vocab*", "vmap.txt")
 
-# What an engine does in any case; it has no other options of `generate`.
-_PLAIN = {"num_return_sequences": 1, "return_dict_in_generate": False}
+# Options of `generate` that engines have, too.
+_SEARCH = {"num_beams", "length_penalty", "num_return_sequences", *LENGTH_FIELDS}
+
+# Fields of a configuration, by their beginnings, that change no export.
+_NOT_EXPORTED = ("_", "alignment_", "confidence_", "transformers_version")
 
 
 class Engine(Protocol):
@@ -34,50 +47,58 @@ class Engine(Protocol):
         """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
         ...
 
+    def n_best(self, sources: Sequence[Sequence[int]], search: SearchOptions | None = None) -> list[list[list[int]]]:
+        """The best hypotheses of each source, the best first; by default by the export's generation_config."""
+        ...
+
 
 class ExportedModel:
-    """An export with the `generate` that `translate_in_batches` calls; how it searches was decided by the export.
+    """An export that searches in place of the model that it was made of.
+
+    How many beams, which alpha and limit is decided as for the model: by its generation_config, and by keywords.
 
     Args:
-        directory: An export by recipes/export.py.
-        config: Configuration of the model that was exported.
+        name: "ctranslate2", "ctranslate2:int8" or another dtype of weights, or "onnx", for an export in the cache of
+            Hugging Face, which is made on first use; or the directory of an export by recipes/export.py.
+        model: The model. CTranslate2 computes on its device, other engines on the CPU.
         tokenizer: Its tokenizer.
-        device: Where CTranslate2 computes; others compute on the CPU.
 
     Raises:
         ImportError: The engine is not installed.
-        ValueError: The directory is no such export, or its vocabulary is not the model's.
+        ValueError: The engine cannot express the model; the directory is no export; or its vocabulary is not the
+            model's.
     """
 
-    def __init__(
-        self, directory: str | Path, config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, device: torch.device
-    ) -> None:
-        self.engine, self.config = open_engine(Path(directory), device), config
-        self.generation_config = GenerationConfig.from_pretrained(directory)
-        self.device, self.dtype = torch.device("cpu"), torch.float32  # as the tensors of `generate`
-        exported = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
-        if exported.get_vocab() != tokenizer.get_vocab():
+    def __init__(self, name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        directory = exported(str(name), model, tokenizer) if is_engine_name(str(name)) else Path(name)
+        self.model, self.engine = model, open_engine(directory, model.device)
+        stock = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+        if stock.get_vocab() != tokenizer.get_vocab():
             raise ValueError(f"engine: {directory} was not made of this model, which has another vocabulary")
-        self._positions = exported.model_max_length
+        self._positions = stock.model_max_length
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
-        """The best translation of each source, `[batch, 1 + target]`: the start token, then up to the EOS, padded.
+        """The translations of each source, the best first: `[batch * num_return_sequences, 1 + target]`.
 
-        Sources with more tokens than the engine has positions lose the last ones, and a warning says so once.
+        Each is the start token, then tokens up to the EOS, padded. Sources with more tokens than the engine has
+        positions lose the last ones, and a warning says so once.
 
         Args:
             input_ids: `[batch, source]`
             attention_mask: `[batch, source]`, 1 for tokens, 0 for padding.
-            options: Options of `generate` that an engine lacks; each must be None or have the value of a plain call.
+            options: Keywords of `generate`; those that engines lack must be None or False.
 
         Raises:
-            ValueError: An option is set; or the model has several directions, and a source has no tag of a language.
+            ValueError: An option is set that engines lack; or the model has several directions, and a source has no tag
+                of a language.
         """
-        for name, value in options.items():
-            if value not in (None, _PLAIN.get(name)):
-                raise ValueError(f"{name}: the export has decided how the engine searches; leave it out")
-        Directions(self.config).require_tagged(input_ids)
-        start, end = self.config.decoder_start_token_id, self.config.eos_token_id
+        for name in options.keys() - _SEARCH:
+            if options[name] not in (None, False):
+                raise ValueError(f"{name}: engines have no such option; leave it out, or translate without an engine")
+        config, search = self.model.config, SearchOptions.for_call(self.model, options)
+        search = replace(search, limit=replace(search.limit, positions=self._positions))
+        Directions(config).require_tagged(input_ids)
+        start, end = config.decoder_start_token_id, config.eos_token_id
         sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
         if any(len(ids) > self._positions for ids in sources):
             logger.warning_once(
@@ -85,8 +106,60 @@ class ExportedModel:
                 "translated; divide it"
             )
         cut = [ids if len(ids) <= self._positions else [*ids[: self._positions - 1], end] for ids in sources]
-        rows = [torch.tensor([start, *ids]) for ids in self.engine.hypotheses(cut)]
-        return pad_sequence(rows, batch_first=True, padding_value=self.config.pad_token_id)
+        rows = [torch.tensor([start, *ids]) for ranked in self.engine.n_best(cut, search) for ids in ranked]
+        return pad_sequence(rows, batch_first=True, padding_value=config.pad_token_id).to(input_ids.device)
+
+
+def is_engine_name(name: str) -> bool:
+    """Whether this names an engine to export to on first use, not a directory."""
+    return _NAME.fullmatch(name) is not None
+
+
+def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """The model's export to an engine, in the cache of Hugging Face, which is made unless it is there.
+
+    Its directory is named by the digest of all that it is made of, so that a model with other weights has another.
+
+    Raises:
+        ImportError, ValueError: As `ExportedModel`.
+    """
+    kind, _, quantization = name.partition(":")
+    if model.config.model_type != "vaswani":
+        raise ValueError(f"engine: {name} takes models of this package, and not {model.config.model_type}")
+    export, _ = import_exporter(kind)
+    directory = _CACHE / f"{_digest(model, tokenizer)[:32]}-{name.replace(':', '-')}"
+    if not directory.exists():
+        with locked(_CACHE / "exports", "engine", wait=True):
+            if not directory.exists():
+                logger.warning(f"engine: {name} is made of the model, once: {directory}")
+                export(model, tokenizer, directory, **({"quantization": quantization} if quantization else {}))
+    return directory
+
+
+def _digest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
+    """Digest of weights, vocabulary, architecture and generation_config, wherever they were loaded from."""
+    weights: dict[str, Json] = {}
+    for name, weight in model.state_dict().items():
+        content = weight.detach().cpu().reshape(-1).view(torch.uint8).numpy()
+        weights[name] = hashlib.sha256(content).hexdigest()
+    fields = (*model.config.to_diff_dict().items(), *model.generation_config.to_diff_dict().items())
+    options = sorted(f"{name}={value!r}" for name, value in fields if not name.startswith(_NOT_EXPORTED))
+    return content_digest([weights, tokenizer.get_vocab(), *options])
+
+
+def import_exporter(name: str) -> tuple[Callable[..., Path], int]:
+    """The function that exports to an engine, and the tokens of its longest sentence; imports the engine's library."""
+    if name == "ctranslate2":
+        from . import ctranslate2
+
+        return ctranslate2.export_ctranslate2, ctranslate2.POSITIONS
+    from . import marian
+
+    if name == "marian":
+        return marian.export_marian, marian.POSITIONS
+    from .onnx import export_onnx
+
+    return export_onnx, marian.POSITIONS
 
 
 def open_engine(directory: Path, device: torch.device) -> Engine:
@@ -104,7 +177,10 @@ def open_engine(directory: Path, device: torch.device) -> Engine:
         from .marian import MarianTranslator
 
         return MarianTranslator(directory)
-    raise ValueError(f"engine: {directory} is no export; make one with recipes/export.py")
+    raise ValueError(
+        f"engine: {directory} is no export; name ctranslate2, ctranslate2:int8, onnx, or a directory that "
+        "recipes/export.py made"
+    )
 
 
 def engine_digest(directory: str | Path) -> str:

@@ -2,64 +2,89 @@
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
+from typing import Any, TypeVar
 
 import torch
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
+from ..io.console import ProgressBar
+from ..model.generation_vaswani import SearchOptions
 from .weights import SPECIAL_IDS
 
+
+Result = TypeVar("Result")
 
 _TOKENS_PER_BATCH = 4096  # of the sources; a longer source forms its own batch
 
 
 def search_in_batches(
     sources: Sequence[Sequence[int]],
-    search: Callable[[list[Sequence[int]]], Sequence[list[int]]],
+    search: Callable[[list[Sequence[int]]], Sequence[Result]],
     description: str | None = None,
-) -> list[list[int]]:
+) -> list[Result]:
     """What a search returns for each source, in their order.
 
     A batch has sources of one length, and therefore one length limit; the longest come first.
 
     Args:
         sources: Token ids of each source.
-        search: Returns a hypothesis for each source of a batch.
+        search: Returns a result for each source of a batch.
         description: Text of the progress bar; None for no bar.
     """
-    best: list[list[int]] = [[]] * len(sources)
+    results: dict[int, Result] = {}
     lengths = [len(source) for source in sources]
     longest_first = sorted(range(len(sources)), key=lengths.__getitem__, reverse=True)
-    with tqdm(total=len(sources), desc=description, unit="sentences", delay=5, disable=description is None) as bar:
+    with ProgressBar(total=len(sources), desc=description, unit="sentences", delay=5, disable=not description) as bar:
         for length, group in groupby(longest_first, lengths.__getitem__):
             indices, size = list(group), max(1, _TOKENS_PER_BATCH // length)
             for start in range(0, len(indices), size):
                 batch = indices[start : start + size]
-                for index, tokens in zip(batch, search([sources[index] for index in batch]), strict=True):
-                    best[index] = tokens
+                results |= zip(batch, search([sources[index] for index in batch]), strict=True)
                 bar.update(len(batch))
-    return best
+    return [results[index] for index in range(len(sources))]
 
 
 def best_hypotheses(
-    model: PreTrainedModel, sources: Sequence[Sequence[int]], description: str = "Translating", **options: object
+    model: PreTrainedModel, sources: Sequence[Sequence[int]], description: str = "Translating", **options: Any
 ) -> list[list[int]]:
-    """The best hypothesis of each source by `model.generate`, as token ids with EOS.
+    """The best hypothesis of each source by `model.generate`, as token ids with EOS; as `n_best_hypotheses`."""
+    return [ranked[0] for ranked in n_best_hypotheses(model, sources, description=description, **options)]
+
+
+def n_best_hypotheses(
+    model: PreTrainedModel,
+    sources: Sequence[Sequence[int]],
+    search: SearchOptions | None = None,
+    description: str = "Translating",
+    **options: Any,
+) -> list[list[list[int]]]:
+    """The best hypotheses of each source by `model.generate`, the best first, as token ids with EOS.
 
     Args:
         model: An encoder-decoder model with one EOS.
         sources: Token ids of each source, EOS included.
+        search: Beams, hypotheses, alpha and limit; by default those of the model's generation_config.
         description: Text of the progress bar.
         options: For `generate`.
     """
     eos = model.config.eos_token_id
 
-    def search(batch: list[Sequence[int]]) -> list[list[int]]:
+    def search_batch(batch: list[Sequence[int]]) -> list[list[list[int]]]:
         ids = torch.tensor(batch, device=model.device)  # [batch, source]
-        outputs = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[:, 1:]  # without the start token
-        return [tokens[: tokens.index(eos) + 1] if eos in tokens else tokens for tokens in outputs.tolist()]
+        keywords = {} if search is None else _transformers_keywords(search, len(batch[0]))
+        outputs = model.generate(ids, attention_mask=torch.ones_like(ids), **keywords, **options)[:, 1:].tolist()
+        rows = [tokens[: tokens.index(eos) + 1] if eos in tokens else tokens for tokens in outputs]
+        returned = len(rows) // len(batch)
+        return [rows[i : i + returned] for i in range(0, len(rows), returned)]
 
-    return search_in_batches(sources, search, description)
+    return search_in_batches(sources, search_batch, description)
+
+
+def _transformers_keywords(search: SearchOptions, source_length: int) -> dict[str, object]:
+    """Keywords for `generate` of transformers, whose greedy search has no length penalty."""
+    names = ("num_beams", "num_return_sequences", *(["length_penalty"] if search.num_beams > 1 else []))
+    limit = 1 + search.limit.new_tokens(source_length)  # with the start token
+    return {**{name: getattr(search, name) for name in names}, "max_length": limit}
 
 
 class TransformersTranslator:
@@ -82,4 +107,8 @@ class TransformersTranslator:
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        return best_hypotheses(self.model, sources, f"Translating with {self.name}")
+        return [ranked[0] for ranked in self.n_best(sources)]
+
+    def n_best(self, sources: Sequence[Sequence[int]], search: SearchOptions | None = None) -> list[list[list[int]]]:
+        """The best hypotheses of each source, the best first; see `n_best_hypotheses`."""
+        return n_best_hypotheses(self.model, sources, search, f"Translating with {self.name}")

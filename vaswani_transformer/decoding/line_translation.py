@@ -4,9 +4,7 @@ import json
 
 import numpy as np
 import torch
-from accelerate import PartialState
 from tqdm.auto import tqdm
-from transformers import PreTrainedModel
 
 from ..convert.engines import ExportedModel
 from ..model.ensemble import Ensemble
@@ -35,12 +33,10 @@ class LineTranslator:
             directions = Directions(saved.config)
             source, target = directions.languages(directions.tag(None, options.target_language, is_required=True))
             self._columns = source or "source", target or "target"
-        self.model: PreTrainedModel | ExportedModel
-        if options.engine is None:
-            self.model = options.load(saved)
-        else:
-            self.model = ExportedModel(options.engine, saved.config, saved.tokenizer, PartialState().device)
+        self.model = options.load(saved)
         self._generate_kwargs = options.generate_kwargs
+        if options.engine is not None:
+            self._generate_kwargs["engine"] = ExportedModel(options.engine, self.model, saved.tokenizer).generate
         if ensemble:
             self._generate_kwargs["custom_generate"] = Ensemble([options.load(each) for each in ensemble])
 

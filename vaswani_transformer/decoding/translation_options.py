@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transformers import PreTrainedConfig
 
-from ..convert.engines import engine_digest
+from ..convert.engines import engine_digest, is_engine_name
 from ..data.tables import read_table, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..io.digests import matching_files_digest
@@ -16,7 +16,7 @@ from ..io.manifests import MODEL_FILES
 from ..model.ensemble import require_same_tokens
 from ..model.languages_vaswani import Directions
 from ..model.saved_model import SavedModel
-from ..options.arguments import decisive_names, decisive_values, option, refuse_unused
+from ..options.arguments import decisive_values, option, refuse_unused
 from .decoding_arguments import GenerationArguments
 
 
@@ -46,7 +46,9 @@ class TranslationOptions(GenerationArguments):
         False, "Write these and the word alignment, in Pharaoh format, into .jsonl.", decides="translations"
     )
     engine: str | None = option(
-        None, "Directory of the model's export by export.py, which then translates in its place."
+        None,
+        "What searches in place of the model: ctranslate2, ctranslate2:int8 or onnx, exported to on first use; or the "
+        "directory of an export by export.py.",
     )
     ensemble: list[str] | None = option(
         None, "More saved models with the same tokenizer: the search follows the mean of all models' probabilities."
@@ -57,11 +59,10 @@ class TranslationOptions(GenerationArguments):
         scores = ("return_scores", "return_alignment")
         if self.ensemble is not None:
             advice = "it takes one model; leave out this option or --ensemble"
-            refuse_unused(self, dict.fromkeys(("engine", "do_sample", "force_words", *scores), advice))
+            refuse_unused(self, dict.fromkeys(("engine", "do_sample", "force_words"), advice))
         if self.engine is not None:
-            search = decisive_names(GenerationArguments, "translations")
-            advice = "an engine gives the best translation, by its own generation_config; leave one of the two out"
-            refuse_unused(self, dict.fromkeys((*search, *scores), advice))
+            advice = "an engine searches, in the precision of its export; leave out this option or --engine"
+            refuse_unused(self, dict.fromkeys(("do_sample", "force_words", "precision"), advice))
         if not self.writes_json:
             advice = f"{self.output} has lines of text; name an output that ends in .jsonl"
             refuse_unused(self, dict.fromkeys(scores, advice))
@@ -126,6 +127,6 @@ class TranslationOptions(GenerationArguments):
             **decisive_values(self, "translations"),
             **(decisive_values(self, "samples") if self.do_sample else {}),
             "models": [matching_files_digest(each.directory, files) for each in models],
-            "engine": self.engine and engine_digest(self.engine),
+            "engine": self.engine if self.engine is None or is_engine_name(self.engine) else engine_digest(self.engine),
             "json": self.writes_json,
         }

@@ -142,6 +142,9 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         batch_size: Sentences translated at once. By default a sequence is divided as by `translate_in_batches`; the
             items of a dataset or generator are translated one by one.
         truncation: Cut inputs at the tokenizer's `model_max_length`.
+        engine: What searches in place of the model: "ctranslate2", "ctranslate2:int8" or "onnx", to which the model is
+            exported on first use, or the directory of an export. The model scores and aligns. For the constructor
+            only; it needs the package vaswani_transformer.
         src_lang, tgt_lang: Languages to translate from and into, which must be the model's. One with several
             directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
         split_sentences: Translate texts sentence by sentence, as by default; a line feed ends a sentence, and white
@@ -160,12 +163,14 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
 
     Raises:
         TypeError: An input is not text.
-        ValueError: The model translates another pair of languages, or does not know into which; or a text has a
-            lone surrogate.
+        ValueError: The model translates another pair of languages, or does not know into which; a text has a lone
+            surrogate; or the engine cannot express the model, or lacks an option.
+        ImportError: The engine, or the package that opens it, is not installed.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, engine: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.engine = None if engine is None else _open_engine(engine, self.model, self.tokenizer)
         match = _LANGUAGE_PAIR.fullmatch(self.task or "")
         languages = self.defaults[0].setdefault("languages", match.groups() if match else (None, None))
         _tag(self.model, self.tokenizer, *languages)  # refuses languages that are not the model's
@@ -194,7 +199,8 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         self, model_inputs: dict[str, list[str]], split_sentences: bool = True, **options: Any
     ) -> dict[str, list[list[Translation]]]:
         texts = model_inputs["texts"]
-        batches = translate_in_batches(self.model, self.tokenizer, texts, split_sentences=split_sentences, **options)
+        options |= {"split_sentences": split_sentences, "engine": self.engine}
+        batches = translate_in_batches(self.model, self.tokenizer, texts, **options)
         return {"translations": in_order(batches)}
 
     def postprocess(
@@ -262,6 +268,7 @@ def translate_in_batches(
     split_sentences: bool = False,
     return_scores: bool = False,
     return_alignment: bool = False,
+    engine: Callable[..., torch.Tensor] | None = None,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], list[list[Translation]]]]:
     """Translate texts in batches of similar length, the longest first.
@@ -278,6 +285,7 @@ def translate_in_batches(
         truncation: Cut sentences at the tokenizer's `model_max_length`.
         target_language: Needed by a model of several directions, unless each sentence begins with a tag.
         split_sentences, return_scores, return_alignment: As for `VaswaniTranslationPipeline`.
+        engine: Called in place of `model.generate`; `ExportedModel.generate` of an export. The model scores and aligns.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1. `decoder_input_ids` `[1, prefix]` are
             tokens with which all translations begin. `force_words`, such as `["Hund", ["alte Mann", "ältere Mann"]]`,
             are words and phrases that each translation contains, as whole words, of alternatives one. They need beams,
@@ -290,7 +298,8 @@ def translate_in_batches(
     Raises:
         TypeError: A sentence is not a string.
         ValueError: A sentence has a lone surrogate; the model does not translate into the language, or does not know
-            into which; `decoder_input_ids` are no prefix; or scores or alignments are asked for with `custom_generate`.
+            into which; `decoder_input_ids` are no prefix; scores or alignments are asked for with `custom_generate`
+            other than an `Ensemble`; or the engine lacks an option.
     """
     directions, tag = Directions(model.config), _tag(model, tokenizer, None, target_language)
     texts = [directions.tagged(require_text(text, f"text {index}"), tag) for index, text in enumerate(sentences)]
@@ -311,7 +320,7 @@ def translate_in_batches(
 
     def translate_parts() -> Iterator[tuple[list[int], list[list[Translation]]]]:
         batches = generate_in_batches(
-            model, tokenizer, parts, search, tokens_per_batch, batch_size, truncation, **generate_kwargs
+            model, tokenizer, parts, search, tokens_per_batch, batch_size, truncation, engine=engine, **generate_kwargs
         )
         for indices, inputs, output_ids in batches:
             rows, returned = output_ids.flatten(0, 1), output_ids.shape[1]  # [batch * returned, target]
@@ -334,8 +343,10 @@ def _scorer(
     heads: AlignmentHeads | None,
     generate_kwargs: Mapping[str, Any],
 ) -> TranslationScorer:
-    """What scores the translations of a search; raises a ValueError if the search is not the model's alone."""
-    if generate_kwargs.get("custom_generate") is not None:
+    """What scores the translations of a search; raises a ValueError if the search is not of these models alone."""
+    loop = generate_kwargs.get("custom_generate")
+    others: Sequence[PreTrainedModel] | None = () if loop is None else getattr(loop, "models", None)
+    if others is None:  # no ensemble
         raise ValueError("return_scores, return_alignment: are the model's; leave them out with custom_generate")
     prefix = forced_prefix(model, generate_kwargs)
     # The start token is not forced.
@@ -344,7 +355,17 @@ def _scorer(
     keywords = {name for name, value in generate_kwargs.items() if value is not None}
     is_same = replace(search, num_return_sequences=1) == replace(measured, num_return_sequences=1)
     penalty = search.length_penalty, search.length_penalty_type
-    return TranslationScorer(model, tokenizer, *penalty, heads, forced, is_same and keywords <= _PLAIN_KEYWORDS)
+    is_measured = is_same and keywords <= _PLAIN_KEYWORDS
+    return TranslationScorer(model, tokenizer, *penalty, heads, forced, is_measured, others)
+
+
+def _open_engine(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Callable[..., torch.Tensor]:
+    """The `generate` of a model's export; the package has what exports, and this file may lie without it."""
+    try:
+        engines = import_module("vaswani_transformer.convert.engines")
+    except ModuleNotFoundError as error:
+        raise ImportError(f"engine: {error}; install the package vaswani_transformer, or leave engine out") from error
+    return engines.ExportedModel(name, model, tokenizer).generate
 
 
 def _read(tokenizer: PreTrainedTokenizerBase, output_ids: torch.Tensor) -> list[Translation]:
@@ -408,11 +429,13 @@ def generate_in_batches(
     batch_size: int | None,
     truncation: bool = False,
     processors: Callable[[list[int], list[int]], list[LogitsProcessor]] | None = None,
+    engine: Callable[..., torch.Tensor] | None = None,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], BatchEncoding, torch.Tensor]]:
     """Search for all but blank sentences by the options `search` of `generate_kwargs`; see `translate_in_batches`.
 
     `processors` makes the logits processors of a batch, from the indices of its sentences and their numbers of tokens.
+    `engine` is called in place of `model.generate`.
 
     Yields:
         Indices into `sentences`, the encoder's inputs `[batch, source]` each, and ids `[batch, returned, target]`.
@@ -444,7 +467,7 @@ def generate_in_batches(
             generate_kwargs["decoder_input_ids"] = prefix.expand(len(batch), -1).to(device)
         if processors is not None:
             generate_kwargs["logits_processor"] = [*added, *processors(indices, [lengths[row] for row in batch])]
-        output_ids = model.generate(**inputs, **generate_kwargs)  # [batch * returned, target]
+        output_ids = (engine or model.generate)(**inputs, **generate_kwargs)  # [batch * returned, target]
         yield indices, inputs, output_ids.unflatten(0, (len(batch), -1))
 
 

@@ -1,5 +1,6 @@
 """Log-probabilities and word alignments of given translations, from one pass of the decoder."""
 
+import math
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -111,6 +112,7 @@ class TranslationScorer:
         heads: What aligns words; None for no alignment.
         forced: Tokens after the start token that were forced, not searched.
         is_measured: Whether the search is the one for which the model's confidence was measured.
+        others: The other models of an ensemble, whose mean probability counts; the first alone aligns.
     """
 
     model: PreTrainedModel
@@ -120,6 +122,7 @@ class TranslationScorer:
     heads: AlignmentHeads | None = None
     forced: int = 0
     is_measured: bool = False
+    others: Sequence[PreTrainedModel] = ()
 
     def score(self, inputs: Mapping[str, torch.Tensor], output_ids: torch.Tensor) -> list[TranslationScore]:
         """Score the translations of a batch.
@@ -131,6 +134,9 @@ class TranslationScorer:
         """
         groups = [] if self.heads is None else [self.heads.pairs]
         log_probabilities, attention = read_decoder(self.model, inputs, output_ids, groups)
+        if self.others:
+            members = [log_probabilities, *(read_decoder(each, inputs, output_ids)[0] for each in self.others)]
+            log_probabilities = torch.stack(members).logsumexp(0) - math.log(len(members))  # [rows, target]
         sources = inputs["input_ids"].tolist()
         translations, padding = len(output_ids) // len(sources), self.tokenizer.pad_token_id
         scores = []

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from ..evaluation.confidence import ConfidenceReport
+from ..evaluation.pathologies import Pathologies
 from ..evaluation.perplexity import Perplexity
 from ..evaluation.scores import BleuScore, LengthGroup, PairedComparison, Score, Scores
 from ..io.typed_json import REST, Record
@@ -170,6 +171,7 @@ class SplitScores(CorpusScores):
     chrf: Score
     seconds: float | None = None
     by_source_length: list[LengthGroup]
+    pathologies: Pathologies | None = None
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -290,7 +292,7 @@ class SearchScores(Scores):
         num_beams, length_penalty, seconds: Options of the search, and its duration; None for a file.
         name: The system whose best search this is; None in a sweep, as are those below.
         perplexity: Perplexity of the references; None for a file.
-        by_source_length: BLEU of groups of sentences; None without sources.
+        by_source_length: BLEU of groups of sentences; None without sources, as are the pathologies.
     """
 
     num_beams: int | None = None
@@ -299,6 +301,7 @@ class SearchScores(Scores):
     name: str | None = None
     perplexity: Perplexity | None = None
     by_source_length: list[LengthGroup] | None = None
+    pathologies: Pathologies | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.cleaning import encode_corpus
 from ..evaluation.confidence import ConfidenceReport, measure_confidence
+from ..evaluation.pathologies import find_pathologies
 from ..evaluation.perplexity import Perplexity, perplexity
 from ..evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
 from ..evaluation.test_sets import TestSet
@@ -48,10 +49,14 @@ def score_systems(
         # The paper's BLEU may be 0 for all searches in a language without spaces between words.
         highest = max(range(len(rows)), key=lambda row: (rows[row].paper_bleu.score, rows[row].sacrebleu.score))
         best[name] = lines = systems[name][highest].lines
-        groups = None
+        chosen = replace(rows[highest], name=name, perplexity=perplexities.get(name))
         if test_set.sources is not None:
-            groups = bleu_by_source_length(test_set.sources, lines, test_set.references, target)
-        scored.append(replace(rows[highest], name=name, perplexity=perplexities.get(name), by_source_length=groups))
+            chosen = replace(
+                chosen,
+                by_source_length=bleu_by_source_length(test_set.sources, lines, test_set.references, target),
+                pathologies=find_pathologies(test_set.sources, lines, test_set.references, test_set.languages),
+            )
+        scored.append(chosen)
     comparison = None
     if len(best) > 1:
         first, second = best.values()
