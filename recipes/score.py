@@ -206,15 +206,20 @@ def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
     """Store the curve of the confidence in the model's configuration; one for each direction, if it has several."""
     if record.confidence is None:
         raise ValueError("confidence: too few translations differ, which shows nothing; the scores are saved")
-    kept: object = record.confidence.curve
+    kept: dict[str, object] = {
+        "confidence_curve": record.confidence.curve,
+        "confidence_tokens": record.confidence.tokens,
+    }
     if saved.config.language_tags:
         directions = Directions(saved.config)
         tag = directions.tag(None, record.test_set.target_language)
-        kept = {directions.languages(tag)[1]: kept}  # the language as the model spells it
+        language = directions.languages(tag)[1]  # as the model spells it
+        kept = {name: {language: value} for name, value in kept.items()}
     search = {"num_beams": record.systems[0].num_beams, "length_penalty": record.systems[0].length_penalty}
     if saved.config.confidence_search not in (None, search):
-        saved.update_config(confidence_curve=None)  # other directions were measured with another search
-    saved.update_config(confidence_curve=kept, confidence_search=search)
+        # Other directions were measured with another search.
+        saved.update_config(confidence_curve=None, confidence_tokens=None)
+    saved.update_config(**kept, confidence_search=search)
 
 
 def show(record: ScoreRecord, sources: list[str] | None, translations: dict[str, list[str]]) -> None:
