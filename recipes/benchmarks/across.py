@@ -39,11 +39,13 @@ class Use:
     """Confidence that was fitted to one corpus, used on another.
 
     Attributes:
+        languages: Codes of source and target.
         fitted_to, used_on: Names of the corpora; where both are the same, cross-validated.
         calibration_error: Mean distance of confidence and chrF of a tenth of the translations.
         unlike: Percentage of translations beyond the log-probabilities and the lengths of the fit.
     """
 
+    languages: list[str]
     fitted_to: str
     used_on: str
     calibration_error: float
@@ -56,7 +58,6 @@ class AcrossRecord(Record):
 
     run: Provenance
     model: str
-    languages: list[str]
     lines: int
     uses: list[Use]
 
@@ -78,27 +79,38 @@ def measure(args: Arguments) -> Iterator[AcrossRecord]:
         pairs = zip(translated.lines, test_set.references, strict=True)
         quality = np.array([CHRF().sentence_score(line, texts).score for line, texts in pairs])
         report = measure_confidence(means, translated.lines, test_set.references, tokens)
-        measured[name] = means, tokens, quality, report
+        measured[name, languages] = means, tokens, quality, report
     uses = []
-    for fitted, (*_, report) in measured.items():
+    for (fitted, languages), (*_, report) in measured.items():
         curve, (low, high) = np.array(report.curve), report.tokens
-        for used, (means, tokens, quality, _) in measured.items():
+        for (used, others), (means, tokens, quality, _) in measured.items():
+            if others != languages:
+                continue
             confidence = np.interp(means, curve[:, 0], curve[:, 1])
             error = calibration_error(calibration_bins(confidence, quality))
             is_like = (curve[0, 0] <= means) & (means <= curve[-1, 0]) & (low <= tokens) & (tokens <= high)
             error = report.calibration_error if used == fitted else error
-            uses.append(Use(fitted, used, round(error, 2), round(100 * float(1 - is_like.mean()), 1)))
-    yield AcrossRecord(describe_run(), args.model, [*languages], args.lines, uses)
+            uses.append(Use([*languages], fitted, used, round(error, 2), round(100 * float(1 - is_like.mean()), 1)))
+    yield AcrossRecord(describe_run(), args.model, args.lines, uses)
 
 
 def as_markdown(record: AcrossRecord) -> str:
-    rows = [["fitted to", "used on", "calibration error", "beyond the fit", "the pipeline says"]]
+    rows = [["direction", "fitted to", "used on", "calibration error", "beyond the fit", "the pipeline says"]]
     for use in record.uses:
         verdict = "not for this text" if use.unlike > 15 else ""
-        rows.append([use.fitted_to, use.used_on, f"{use.calibration_error:.2f}", f"{use.unlike:.1f} %", verdict])
+        rows.append(
+            [
+                "-".join(use.languages),
+                use.fitted_to,
+                use.used_on,
+                f"{use.calibration_error:.2f}",
+                f"{use.unlike:.1f} %",
+                verdict,
+            ]
+        )
     parts = [
         "# Confidence across corpora",
-        f"{record.run.hardware}. {' to '.join(record.languages)}, {record.lines:,} lines of each corpus.",
+        f"{record.run.hardware}. {record.lines:,} lines of each corpus.",
         markdown_table(rows),
         f"`{record.run.command}`, commit `{record.run.commit}`",
     ]

@@ -332,16 +332,15 @@ def translate_in_batches(
             translations = _read(tokenizer, rows)
             if scorer is not None:
                 scores = scorer.score(inputs, rows)
-                if scorer.is_measured and for_direction(
-                    model.config, "confidence_curve", inputs["input_ids"][0].tolist()
-                ):
+                curve = for_direction(model.config, "confidence_curve", inputs["input_ids"][0].tolist())
+                if scorer.is_measured and curve is not None:
                     is_unlike += [score.confidence is None for score in scores[::returned]]
                 translations = [replace(each, score=score) for each, score in zip(translations, scores, strict=True)]
             yield indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
         if len(is_unlike) >= _ENOUGH and sum(is_unlike) > _UNLIKE * len(is_unlike):
             logger.warning(
-                f"confidence: is not for this text; {sum(is_unlike)} of its {len(is_unlike)} translations are beyond the "
-                "log-probabilities and lengths that were measured; measure it on text of this kind by score.py --confidence"
+                f"confidence: is not for this text; {sum(is_unlike)} of its {len(is_unlike)} translations are beyond "
+                "the log-probabilities and lengths that were measured; use score.py --confidence on text of this kind"
             )
         if blank := [index for index, part in enumerate(parts) if not part.strip()]:
             empty = Translation("", tokenizer("").input_ids, None if scorer is None else scorer.blank())
