@@ -74,12 +74,12 @@ def measure(args: Arguments) -> Iterator[AcrossRecord]:
             whole, sources=whole.sources[: args.lines], references=whole.references[: args.lines]
         )
         translated = translate_test_set(model, saved.tokenizer, test_set, search, args.tokens_per_batch, True)
-        means = np.array([score.mean for score in translated.scores])
-        tokens = np.array([score.tokens for score in translated.scores])
+        means = [score.mean for score in translated.scores or ()]
+        tokens = [score.tokens for score in translated.scores or ()]
         pairs = zip(translated.lines, test_set.references, strict=True)
         quality = np.array([CHRF().sentence_score(line, texts).score for line, texts in pairs])
         report = measure_confidence(means, translated.lines, test_set.references, tokens)
-        measured[name, languages] = means, tokens, quality, report
+        measured[name, languages] = np.array(means), np.array(tokens), quality, report
     uses = []
     for (fitted, languages), (*_, report) in measured.items():
         curve, (low, high) = np.array(report.curve), report.tokens
@@ -98,16 +98,8 @@ def as_markdown(record: AcrossRecord) -> str:
     rows = [["direction", "fitted to", "used on", "calibration error", "beyond the fit", "the pipeline says"]]
     for use in record.uses:
         verdict = "not for this text" if use.unlike > 15 else ""
-        rows.append(
-            [
-                "-".join(use.languages),
-                use.fitted_to,
-                use.used_on,
-                f"{use.calibration_error:.2f}",
-                f"{use.unlike:.1f} %",
-                verdict,
-            ]
-        )
+        shares = [f"{use.calibration_error:.2f}", f"{use.unlike:.1f} %"]
+        rows.append(["-".join(use.languages), use.fitted_to, use.used_on, *shares, verdict])
     parts = [
         "# Confidence across corpora",
         f"{record.run.hardware}. {record.lines:,} lines of each corpus.",
