@@ -46,7 +46,7 @@ class AverageArguments:
         else:
             checkpoints = [*checkpoints_to_average(self.run).values()]
             if len(checkpoints) < self.last:
-                raise ValueError(f"last: {self.run} has only {len(checkpoints)} checkpoints; give at most as many")
+                raise ValueError(f"run, last: {self.run} has {len(checkpoints)} checkpoints; give at most as many")
             checkpoints = checkpoints[-self.last :]
         for directory in checkpoints:
             if (damage := checkpoint_damage(directory, needs_manifest=False)) is not None:

@@ -12,16 +12,19 @@ text. A dataset on the Hub is downloaded into the cache of datasets or, with `--
 """
 
 import time
+from dataclasses import fields
 
 from vaswani_transformer.data.cleaning import describe_cleaning
 from vaswani_transformer.data.preparation import load_corpora
+from vaswani_transformer.data.preparation_arguments import PreparationArguments
 from vaswani_transformer.io.console import printable
 from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.runs.fine_tuning import open_parent, parse_training
 
 
 def main() -> None:
-    data_args, model_args, _ = parse_training()
+    shown = [field.name for field in fields(PreparationArguments)]
+    data_args, model_args, _ = parse_training(shown=[*shown, "model", "prepared"])
     started = time.monotonic()
     with exit_on_error("prepare_data.py", f"repeat the command to continue in {data_args.prepared}"):
         if data_args.prepared is None:

@@ -30,7 +30,7 @@ from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
 from vaswani_transformer.experiments.reports import cost_table, score_table, write_report
 from vaswani_transformer.experiments.sweep import Job, shares, train_all
-from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.io.console import PlainConsole, program_name
 from vaswani_transformer.io.files import Json, atomic_write, locked, read_json
 from vaswani_transformer.io.origins import require_same_origin
 from vaswani_transformer.launch.faults import exit_on_error
@@ -111,7 +111,8 @@ def main() -> None:
             finally:
                 report(directory, args)
     if failed:
-        sys.exit("reproduce_table3.py: " + "; ".join(f"{job.name} failed, see {job.log}" for job in failed))
+        failures = "; ".join(f"{job.name} failed, see {job.log}" for job in failed)
+        sys.exit(f"{program_name('reproduce_table3.py')}: {failures}")
 
 
 def require_same_sweep(directory: Path, manifest: dict[str, Json]) -> None:

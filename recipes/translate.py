@@ -44,12 +44,12 @@ from typing import cast
 
 import torch
 from accelerate import PartialState
-from tqdm.auto import tqdm
 
 from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
 from vaswani_transformer.decoding.line_translation import LineTranslator
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.decoding.translation_options import TranslationOptions
+from vaswani_transformer.io.console import ProgressBar
 from vaswani_transformer.io.files import atomic_write, locked
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
@@ -111,7 +111,7 @@ def translated_chunks(args: TranslateArguments) -> Iterator[bytes]:
     models = args.open_models()
     lines = args.lines(models[0].config)
     translator = LineTranslator(models, args)
-    with tqdm(desc="Translating", unit="lines") as bar:
+    with ProgressBar(desc="Translating", unit="lines") as bar:
         chunks = iter(lambda: list(islice(lines, args.lines_per_shard)), [])
         for number, chunk in enumerate(chunks):
             yield b"".join(translator.translate(number, chunk, bar))
@@ -127,7 +127,7 @@ def translate_shard(args: TranslateArguments) -> None:
         if number not in translation.begin():
             print(f"{translation.path(number)} is finished already", file=sys.stderr)
             return
-        with tqdm(total=len(translation.sources(number)), desc="Translating", unit="lines") as bar:
+        with ProgressBar(total=len(translation.sources(number)), desc="Translating", unit="lines") as bar:
             translation.translate([number], bar)
 
 
@@ -155,7 +155,7 @@ def translate_file(args: TranslateArguments) -> None:
         missing, args.precision = on_main_process(begin)
         mine = missing[state.process_index :: state.num_processes]
         total = sum(len(translation.sources(number)) for number in mine)
-        with tqdm(total=total, desc="Translating", unit="lines", disable=not state.is_main_process) as bar:
+        with ProgressBar(total=total, desc="Translating", unit="lines", disable=not state.is_main_process) as bar:
             translation.translate(mine, bar)
         if state.num_processes > 1:
             translation.wait(args.timeout_minutes)

@@ -73,6 +73,30 @@ def test_the_help_begins_with_the_example_and_shows_options_with_defaults(monkey
     assert "--push_to_hub" in parser_of("train_wmt.py", monkeypatch).format_help()
 
 
+def listed_options(recipe: str, patch: pytest.MonkeyPatch) -> list[str]:
+    """The options that `--help` describes, in its order."""
+    return re.findall(r"^  --(\w+)", parser_of(recipe, patch).format_help(), re.M)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "first"),
+    [
+        ("translate.py", ["config", "model", "input", "output"]),
+        ("train_wmt.py", ["config", "model", "train", "validation", "test", "output_dir"]),
+        ("score.py", ["config", "model", "hypotheses", "source", "reference", "output_dir"]),
+    ],
+)
+def test_the_help_begins_with_what_everyone_needs(recipe, first, monkeypatch):
+    assert listed_options(recipe, monkeypatch)[: len(first)] == first
+
+
+def test_prepare_data_shows_its_options_and_takes_those_of_trainings(monkeypatch):
+    listed = listed_options("prepare_data.py", monkeypatch)
+    assert {"train", "vocab_size", "prepared", "model"} < set(listed)
+    assert not {"d_model", "warmup_steps", "output_dir", "license"} & set(listed)
+    assert parser_of("prepare_data.py", monkeypatch).parse_known_args(["--warmup_steps", "5"])[1] == []
+
+
 @dataclasses.dataclass
 class Options:
     language: str = dataclasses.field(default="en", metadata={"help": "A language."})
@@ -146,7 +170,7 @@ def test_a_mistake_on_the_command_line_is_one_line():
     parser = RecipeParser([Options], prog="recipe.py")
     assert "there is no option --shar" in refusal(parser, "--shar", "0.1")
     assert "share: must be at least 0 and below 1, is nan" in refusal(parser, "--share", "nan")
-    assert "c.yaml" in refusal(parser, "--config", "no/c.yaml")
+    assert "there is no file no/c.yaml; the package has canlaws_en_fr, " in refusal(parser, "--config", "no/c.yaml")
 
 
 @pytest.mark.parametrize(

@@ -243,6 +243,6 @@ def test_a_command_averages_checkpoints_into_a_model(options, factor, run_with_c
 
 
 def test_too_few_checkpoints_are_refused(run_with_checkpoints, tmp_path):
-    with pytest.raises(SystemExit, match=r"last: .*run has only 3 checkpoints"):
+    with pytest.raises(SystemExit, match=r"run, last: .*run has 3 checkpoints"):
         call_recipe("average.py", "--run", run_with_checkpoints, "--last", 4, "--output", tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -103,7 +103,7 @@ def test_a_command_is_its_recipe(tmp_path, saved_model):
     assert len(ours.stdout.splitlines()) == 1
     refused = run_recipe(COMMAND, "train", "--config", "demo", "--virtual_ranks", "-1", folder=tmp_path)
     assert refused.returncode == 1
-    assert refused.stderr.startswith("train_wmt.py: virtual_ranks: must be at least")
+    assert refused.stderr.startswith("vaswani train: virtual_ranks: must be at least")
     unknown = run_python(["-m", "vaswani_transformer", "tranlate"], folder=tmp_path)
     assert unknown.returncode == 1
     assert unknown.stderr.startswith("vaswani: there is no command 'tranlate'; give one of align, average, convert, ")

@@ -28,7 +28,7 @@ ALLOWED = {
     "launch": {"io"},
     "data": {"io", "launch", "model", "options"},
     "training": {"data", "io", "launch", "options"},
-    "evaluation": {"data", "model"},
+    "evaluation": {"data", "io", "model"},
     "decoding": {"convert", "data", "io", "launch", "model", "options"},
     "parsing": {"data", "decoding", "evaluation", "io", "model", "options", "runs"},
     "convert": {"evaluation", "io", "model"},

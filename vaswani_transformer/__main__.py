@@ -34,7 +34,7 @@ def main() -> None:
         print(f"\nRecipes, configurations and files for `accelerate launch`: {RECIPES}")
     elif name in recipes:
         sys.argv = [str(recipes[name]), *arguments]
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        runpy.run_path(sys.argv[0], {"COMMAND": f"vaswani {name}"}, run_name="__main__")
     else:
         sys.exit(f"vaswani: there is no command {name!r}; give one of {', '.join(recipes)}")
 

@@ -5,9 +5,9 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 import torch
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel
 
+from ..io.console import ProgressBar
 from ..model.generation_vaswani import SearchOptions
 from .weights import SPECIAL_IDS
 
@@ -34,7 +34,7 @@ def search_in_batches(
     results: dict[int, Result] = {}
     lengths = [len(source) for source in sources]
     longest_first = sorted(range(len(sources)), key=lengths.__getitem__, reverse=True)
-    with tqdm(total=len(sources), desc=description, unit="sentences", delay=5, disable=description is None) as bar:
+    with ProgressBar(total=len(sources), desc=description, unit="sentences", delay=5, disable=not description) as bar:
         for length, group in groupby(longest_first, lengths.__getitem__):
             indices, size = list(group), max(1, _TOKENS_PER_BATCH // length)
             for start in range(0, len(indices), size):

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..io.console import ProgressBar
 from ..model.pipeline_vaswani import Translation, translate_in_batches
 
 
@@ -61,7 +61,7 @@ def search_on_all_processes(
     mine = by_length[state.process_index :: state.num_processes]
     numbered: list[tuple[int, T]] = []
     is_shown = description is not None and state.is_main_process
-    with tqdm(total=len(mine), desc=description, unit="sentences", disable=not is_shown) as bar:
+    with ProgressBar(total=len(mine), desc=description, unit="sentences", disable=not is_shown) as bar:
         for places, results in search(mine):
             numbered += [(mine[place], result) for place, result in zip(places, results, strict=True)]
             bar.update(len(places))

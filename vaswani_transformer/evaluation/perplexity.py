@@ -9,10 +9,10 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from datasets import Dataset
 from torch.nn import functional as F
-from tqdm.auto import tqdm
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.batching import plan_batches
+from ..io.console import ProgressBar
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def nats_of_pairs(
     mine = plan_batches(source, target, budget, budget).batches[state.process_index :: state.num_processes]
     rows = encoded.select_columns(["input_ids", "labels"])
     scored: list[tuple[np.ndarray, np.ndarray]] = []
-    for indices in tqdm(mine, desc=description, disable=not state.is_main_process):
+    for indices in ProgressBar(mine, desc=description, disable=not state.is_main_process):
         batch = collator([rows[int(index)] for index in indices]).to(model.device)
         labels = batch.pop("labels")  # [batch, target]
         logits = model(**batch).logits.flatten(0, 1).float()

@@ -5,10 +5,13 @@ through `PlainConsole`.
 """
 
 import re
+import sys
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
+from tqdm.auto import tqdm
 
 
 _UNPRINTABLE = re.compile(r"[^\n\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
@@ -24,17 +27,36 @@ def one_line(message: object) -> str:
     return printable(" ".join(str(message).split()))
 
 
+def program_name(recipe: str) -> str:
+    """The name of a recipe in messages: "translate.py", or "vaswani translate" if that was called."""
+    return getattr(sys.modules["__main__"], "COMMAND", recipe)
+
+
+class ProgressBar(tqdm):
+    """The bar of tqdm on a terminal; nothing in a log."""
+
+    def __init__(self, *args: Any, disable: bool = False, **kwargs: Any) -> None:
+        super().__init__(*args, disable=disable or None, **kwargs)
+
+
 class PlainConsole(Console):
     """A console that shows strings as they are: no markup, no emoji codes, no control characters.
 
     This applies to printed strings, and to strings as cells, headings and titles of tables. Lines are broken at the
-    width of a terminal; in files and pipes they are not, so that names can be searched for and copied.
+    width of a terminal; in files and pipes they are not, so that names can be searched for and copied, and tables have
+    no frame.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **kwargs})
         if not self.is_terminal:
             self.width = 10_000
+
+    def print(self, *objects: Any, **kwargs: Any) -> None:
+        for table in objects:
+            if isinstance(table, Table) and not self.is_terminal:
+                table.box, table.title_justify, table.caption_justify = None, "left", "left"
+        super().print(*objects, **kwargs)
 
     def render_str(self, text: str, **kwargs: Any) -> Text:
         return super().render_str(printable(text), **kwargs)

@@ -15,7 +15,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers.utils import logging
 
-from ..io.console import one_line
+from ..io.console import one_line, program_name
 from .processes import is_first, join_process_group, leave_process_group
 from .signals import Interrupted
 
@@ -32,7 +32,7 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
     logged, too.
 
     Args:
-        program: Name that begins the line.
+        program: File name of the recipe, which begins the line.
         advice: What to do after an interruption or the loss of a process.
 
     Raises:
@@ -54,7 +54,7 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
         logging.get_logger().debug(message, exc_info=True)
         if sys.stderr.isatty():
             print(file=sys.stderr)  # ends the line of a progress bar
-        line = f"{program}: {message}"
+        line = f"{program_name(program)}: {message}"
         if not torch.distributed.is_initialized():
             if status == 1:
                 sys.exit(line)

@@ -25,13 +25,15 @@ def read_config(path: Path) -> dict[str, list[str]]:
         The values of each option, by its name. One that is null is left out.
 
     Raises:
-        ValueError: The file is not a YAML mapping of texts and lists of texts, or has a name twice.
+        ValueError: There is no such file; or it is not a YAML mapping of texts and lists of texts, or has a name twice.
         OSError: It cannot be read.
     """
-    packaged = RECIPES / "configs" / f"{str(path).removesuffix('.yaml')}.yaml"
-    is_packaged = not path.is_file() and path.parent == Path() and packaged.is_file()
+    packaged = {each.stem: each for each in sorted((RECIPES / "configs").glob("*.yaml"))}
+    file = path if path.exists() and not path.is_dir() else packaged.get(str(path).removesuffix(".yaml"))
+    if file is None:
+        raise ValueError(f"config: there is no file {path}; the package has {', '.join(packaged)}")
     try:
-        text = (packaged if is_packaged else path).read_text(encoding="utf-8-sig")
+        text = file.read_text(encoding="utf-8-sig")
         document = yaml.compose(text, Loader=yaml.BaseLoader)
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: not YAML: {error}") from None

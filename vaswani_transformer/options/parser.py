@@ -3,30 +3,54 @@
 import argparse
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from transformers import HfArgumentParser
 from transformers.utils import logging
 
-from ..io.console import one_line
+from ..io.console import one_line, program_name
 from .arguments import check_values
 from .config_file import read_config
 
 
+# What everyone needs first, in the order of `--help`.
+_FIRST = (
+    *("help", "config", "model", "reverse_model", "run", "last", "checkpoints", "hypotheses", "picture", "toolkit"),
+    *("train", "validation", "test", "corpus", "input", "source", "reference", "target", "output", "output_dir"),
+)
+
+
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Keeps the lines of the recipe's docstring, and shows defaults."""
+    """Keeps the lines of the recipe's docstring, shows defaults, and begins with what everyone needs."""
+
+    def add_arguments(self, actions: Iterable[argparse.Action]) -> None:
+        ranks = {name: rank for rank, name in enumerate(_FIRST)}
+        super().add_arguments(sorted(actions, key=lambda action: ranks.get(action.dest, len(ranks))))
 
 
 class RecipeParser(HfArgumentParser):
-    """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line."""
+    """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line.
 
-    def __init__(self, dataclass_types: Sequence[type], **kwargs: Any) -> None:
+    Args:
+        dataclass_types: Their fields are the options.
+        shown: Names of the options that `--help` shows; by default all that `option` made.
+        kwargs: As for `ArgumentParser`.
+    """
+
+    def __init__(self, dataclass_types: Sequence[type], shown: Collection[str] | None = None, **kwargs: Any) -> None:
+        self._shown = shown
+        file = Path(sys.argv[0]).name
+        program = program_name(file)
         recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
+        if program != file:  # where nobody has the directory of the recipes
+            recipe = recipe.replace(f"python recipes/{file}", program).replace("recipes/configs/", "")
+            recipe = recipe.replace(f"recipes/{file}", program.replace("vaswani", "-m vaswani_transformer"))
         usage = "%(prog)s [--config FILE.yaml] [--option value ...]"  # argparse would list all options
-        kwargs = {"description": recipe, "usage": usage, "formatter_class": _HelpFormatter, **kwargs}
+        kwargs = {"prog": program, "description": recipe, "usage": usage, "formatter_class": _HelpFormatter, **kwargs}
         super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
+        self._shown = None
         text = "YAML file, or a name in recipes/configs; options override it."
         self.add_argument("--config", type=Path, help=text, is_shown=True)
         text = "Show also the options that transformers adds, and exit."
@@ -34,6 +58,7 @@ class RecipeParser(HfArgumentParser):
 
     def add_argument(self, *names: Any, is_shown: bool = False, **kwargs: Any) -> argparse.Action:
         """Like `ArgumentParser.add_argument`, with the metadata of `option`; `--help` does not show other options."""
+        is_shown = is_shown and (self._shown is None or names[0].lstrip("-") in self._shown)
         if not (is_shown or "--help" in names or "--help_all" in sys.argv):
             kwargs["help"] = argparse.SUPPRESS
         for name in ("decides", "interval", "paper"):

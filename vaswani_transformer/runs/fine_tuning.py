@@ -1,5 +1,6 @@
 """Fine-tuning: a training that starts from a saved model, with its weights, configuration and tokenizer."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -91,9 +92,14 @@ def _batch_tokens(data: TrainingData, lengths: str) -> int:
     return max(longest, min(25000, max(16 * longest, round(tokens.mean() * pairs / 100))))
 
 
-def parse_training(argv: list[str] | None = None) -> tuple[DataArguments, ModelArguments, RecipeTrainingArguments]:
-    """The options of a training; with `--model`, those that are left out have the defaults of fine-tuning."""
-    parser = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments))
+def parse_training(
+    argv: list[str] | None = None, shown: Collection[str] | None = None
+) -> tuple[DataArguments, ModelArguments, RecipeTrainingArguments]:
+    """The options of a training; with `--model`, those that are left out have the defaults of fine-tuning.
+
+    `--help` shows the options named `shown`, by default all.
+    """
+    parser = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments), shown)
     if parser.read(argv).model is not None:
         parser = RecipeParser((DataArguments, ModelArguments, FineTuningArguments))
     return parser.parse(argv)

@@ -17,6 +17,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from ..data.cleaning import describe_cleaning
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import TrainingData
+from ..io.console import program_name
 from ..io.digests import content_digest
 from ..io.files import Json
 from ..io.typed_json import from_json
@@ -63,7 +64,7 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
             yield TrainingRun(args, Path(args.output_dir), averaging, signal_checkpoint, exit_stack)
         except AlreadyTrainedError as error:  # with status 0, so that a scheduler does not start it again
             if PartialState().is_main_process:
-                print(f"{program}: {error}", file=sys.stderr)
+                print(f"{program_name(program)}: {error}", file=sys.stderr)
         PartialState().wait_for_everyone()
         leave_process_group()  # an upload may last longer than others would wait
         if args.push_to_hub and PartialState().is_main_process:

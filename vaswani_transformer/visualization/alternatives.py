@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tqdm.auto import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..io.console import ProgressBar
 from ..model.beam_search_vaswani import SentenceProcessor
 from .tokens import token_texts
 
@@ -103,7 +103,7 @@ def find_alternatives(
     others = probabilities.scatter(1, chosen, -1.0).topk(count).indices.tolist()  # [target, count]
     prefixes = [(*target[:place], token) for place, tokens in enumerate(others) for token in tokens]
     translations: list[tuple[int, ...]] = []
-    with tqdm(total=len(prefixes), desc="Searching", unit="alternatives", disable=not show_progress) as bar:
+    with ProgressBar(total=len(prefixes), desc="Searching", unit="alternatives", disable=not show_progress) as bar:
         for first in range(0, len(prefixes), batch_size):
             translations += _continue(model, inputs, prefixes[first : first + batch_size], options)
             bar.update(len(translations) - bar.n)
