@@ -74,12 +74,12 @@ def measure(args: Arguments) -> Iterator[AcrossRecord]:
             whole, sources=whole.sources[: args.lines], references=whole.references[: args.lines]
         )
         translated = translate_test_set(model, saved.tokenizer, test_set, search, args.tokens_per_batch, True)
-        means = [score.mean for score in translated.scores or ()]
-        tokens = [score.tokens for score in translated.scores or ()]
+        values = [score.mean for score in translated.scores or ()]
+        lengths = [score.tokens for score in translated.scores or ()]
         pairs = zip(translated.lines, test_set.references, strict=True)
         quality = np.array([CHRF().sentence_score(line, texts).score for line, texts in pairs])
-        report = measure_confidence(means, translated.lines, test_set.references, tokens)
-        measured[name, languages] = np.array(means), np.array(tokens), quality, report
+        report = measure_confidence(values, translated.lines, test_set.references, lengths)
+        measured[name, languages] = np.array(values), np.array(lengths), quality, report
     uses = []
     for (fitted, languages), (*_, report) in measured.items():
         curve, (low, high) = np.array(report.curve), report.tokens
