@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from helpers import REPOSITORY, call_recipe, recipe_module, write_pairs
@@ -62,6 +63,7 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(
         ("table1", "Table1Record"),
         ("train", "TrainRecord"),
         ("train_epyc", "TrainRecord"),
+        ("judgements", "JudgementsRecord"),
         ("trust", "TrustRecord"),
     ],
 )
@@ -240,3 +242,24 @@ def test_the_error_rate_counts_sure_links_twice():
     sure, possible = [{(0, 0), (1, 1)}], [{(0, 0), (1, 1), (2, 1)}]
     assert error_rate(sure, sure, possible) == 0
     assert error_rate([{(0, 0), (2, 1), (5, 5)}], sure, possible) == pytest.approx(1 - (1 + 2) / (3 + 2))
+
+
+def test_judgements_are_correlated_with_ranks(saved_model, tmp_path):
+    module = recipe_module("benchmarks/judgements.py")
+    random = np.random.default_rng(0)
+    people = random.normal(size=300)
+    perfect, none = (module.correlate(values, people) for values in (np.exp(people), random.normal(size=300)))
+    assert (perfect.value, perfect.low, perfect.high) == pytest.approx((1, 1, 1))
+    assert none.low < 0 < none.high
+    assert none.low < none.value < none.high
+    rows = [[*pair, str(len(pair[0])), str(-row)] for row, pair in enumerate(phrasebook("validation")[:40])]
+    table = "".join("\t".join(row) + "\n" for row in [["source", "translation", "mean", "model_score"], *rows])
+    (tmp_path / "pairs.tsv").write_text(table, encoding="utf-8")
+    options = ["--model", saved_model, "--pairs", tmp_path / "pairs.tsv", "--output", tmp_path]
+    for name in ("first", "second", "first"):
+        call_recipe("benchmarks/judgements.py", "--name", name, *options)
+    entries = module.JudgementsRecord.load(tmp_path / "judgements.json").entries
+    assert [(entry.name, entry.pairs) for entry in entries] == [("second", 40), ("first", 40)]
+    assert entries[0].correlations["shortness of the source"].value == pytest.approx(-1)
+    assert -1 <= entries[0].correlations["log-probability a token"].value <= 1
+    assert "| log-probability a token " in (tmp_path / "judgements.md").read_text(encoding="utf-8")

@@ -161,7 +161,7 @@ def test_only_an_earlier_export_is_replaced_and_only_if_forced(trained, tokenize
 
 def test_the_published_report_can_be_read():
     report = parity.ParityReport.load(REPOSITORY / "model_cards" / "benchmarks" / "parity.json")
-    assert report.identical + sum(report.kinds.values()) == report.lines == 1000
+    assert report.identical + sum(report.kinds.values()) == report.lines >= 1000
 
 
 def test_parity_counts_sentences_that_the_exported_tokenizer_encodes_otherwise(greedy, tokenizer, tmp_path):

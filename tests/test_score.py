@@ -107,7 +107,7 @@ def test_pathologies_are_counted_and_shown(run, files, capsys):
     found = {kind: lines for kind, lines in results.systems[0].pathologies.lines.items() if lines}
     assert found == {"blank": [3], "copied": [2]}
     shown = re.sub(" +", " ", capsys.readouterr().out)
-    assert "│ copied │ 2.5 %" in shown
+    assert re.search(r"copied \W*2\.5 %", shown)
     assert SOURCES[1].split()[0] in shown
 
 
@@ -221,6 +221,8 @@ def test_a_test_set_of_sacrebleu_is_scored_by_its_name(run, lively_model, tmp_pa
             "--model {model} --confidence --source short.en --reference short.de",
             "confidence: needs 200 sentences at least, not 8",
         ),
+        ("--model m --project --source src.en --reference ref.de", "reference: has no effect here; --project needs"),
+        ("--model {model} --project --source src.en", "project: the model's confidence was not measured"),
         ("--hypotheses better.de --reference out.txt", "target_language: no suffix of a text file, such as train.en"),
         ("--model m --compare m/ --source src.en --reference ref.de", "compare: is the first system itself"),
         ("--hypotheses better.de --reference ref.de --output_dir {model}", "has a config.json; choose another"),

@@ -16,7 +16,7 @@ ALPHA = Interval(minimum=-100, maximum=100)
 DecodingPrecision = Literal["auto", "float32", "bf16", "fp16"]
 
 # Options with the names of keywords of `generate`.
-_GENERATE = ("num_beams", "length_penalty", "max_new_tokens", "num_return_sequences", "temperature")
+_GENERATE = ("num_beams", "length_penalty", "max_new_tokens", "num_return_sequences", "temperature", "force_words")
 _DTYPES = {"auto": "auto", "float32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # PyTorch's names
 
 
@@ -86,6 +86,9 @@ class GenerationArguments(DecodingArguments, SearchArguments):
         Interval(minimum=1, maximum=2**20),
         decides="translations",
     )
+    force_words: list[str] | None = option(
+        None, "Words and phrases that each translation contains, as whole words.", decides="translations"
+    )
     num_return_sequences: int = option(
         1, "Translations of each line: the best of the beam, or samples.", BEAMS, decides="translations"
     )
@@ -103,7 +106,7 @@ class GenerationArguments(DecodingArguments, SearchArguments):
     def __post_init__(self) -> None:
         if self.do_sample:
             advice = "sampling does not search; leave out this option or --do_sample"
-            refuse_unused(self, dict.fromkeys(("num_beams", "length_penalty"), advice))
+            refuse_unused(self, dict.fromkeys(("num_beams", "length_penalty", "force_words"), advice))
         else:
             refuse_unused(self, dict.fromkeys(("top_k", "temperature"), "it is for sampling; give --do_sample, too"))
 

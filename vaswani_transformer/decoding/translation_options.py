@@ -59,10 +59,10 @@ class TranslationOptions(GenerationArguments):
         scores = ("return_scores", "return_alignment")
         if self.ensemble is not None:
             advice = "it takes one model; leave out this option or --ensemble"
-            refuse_unused(self, dict.fromkeys(("engine", "do_sample"), advice))
+            refuse_unused(self, dict.fromkeys(("engine", "do_sample", "force_words"), advice))
         if self.engine is not None:
             advice = "an engine searches, in the precision of its export; leave out this option or --engine"
-            refuse_unused(self, dict.fromkeys(("do_sample", "precision"), advice))
+            refuse_unused(self, dict.fromkeys(("do_sample", "force_words", "precision"), advice))
         if not self.writes_json:
             advice = f"{self.output} has lines of text; name an output that ends in .jsonl"
             refuse_unused(self, dict.fromkeys(scores, advice))

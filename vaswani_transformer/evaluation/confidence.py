@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from sacrebleu.metrics import CHRF
 
+from .projection import add_bounds
 from .scores import chrf_score
 
 
@@ -33,8 +34,8 @@ class ConfidenceReport:
     Each half of the sentences has the confidence of a curve that was fitted to the other half.
 
     Attributes:
-        curve: Fitted to all sentences: points of mean log-probability a token, and chrF, both ascending; the first and
-            the last bound the measured range.
+        curve: Fitted to all sentences: points of mean log-probability a token, and chrF, both ascending, with what
+            `add_bounds` adds; the first and the last bound the measured range.
         rank_correlation: Spearman's, between mean log-probability a token and chrF.
         calibration_error: Mean distance of confidence and chrF of a bin.
         bins: Translations by confidence, ascending.
@@ -80,8 +81,8 @@ def measure_confidence(
         rows = sorted(worst_first[round(share * len(values)) :])
         remaining[f"{share:g}"] = chrf_score([lines[row] for row in rows], [references[row] for row in rows]).score
     return ConfidenceReport(
-        curve=fit_curve(values, quality),
-        rank_correlation=float(np.corrcoef(_ranks(values), _ranks(quality))[0, 1]),
+        curve=add_bounds(fit_curve(values, quality), values, quality - confidence),
+        rank_correlation=float(np.corrcoef(ranks(values), ranks(quality))[0, 1]),
         calibration_error=sum(each.sentences * abs(each.confidence - each.chrf) for each in bins) / len(values),
         bins=bins,
         remaining=remaining,
@@ -111,7 +112,7 @@ def fit_curve(values: np.ndarray, quality: np.ndarray) -> list[list[float]]:
     return [list(point) for point in sorted({(round(float(x), 4), round(float(y), 2)) for x, y in curve})]
 
 
-def _ranks(values: np.ndarray) -> np.ndarray:
+def ranks(values: np.ndarray) -> np.ndarray:
     """`[values]` mean ranks, ties shared."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (counts.cumsum() - (counts + 1) / 2)[inverse]

@@ -81,9 +81,9 @@ class VaswaniConfig(PreTrainedConfig):
             and each source begins with the tag of its target. `None` means one direction, and no tags.
         longest_source: Tokens of the longest source trained on, EOS included; `None` if unknown.
             `pipeline("translation")` warns of longer ones.
-        confidence_curve: Pairs of a translation's mean log-probability a token and its expected chrF, both ascending,
-            as `score.py --confidence` measures them. A model of several directions has such a curve for each target
-            language. `None` if unknown.
+        confidence_curve: Points of a translation's mean log-probability a token and its expected chrF, both ascending,
+            and the errors that `score.py --project` needs, as `score.py --confidence` measures them. A model of several
+            directions has such a curve for each target language. `None` if unknown.
         confidence_search: `num_beams` and `length_penalty` with which all curves were measured.
         alignment_heads: Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py`
             chooses them; `None` means all heads of the last layer.

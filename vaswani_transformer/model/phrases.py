@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
+from unicodedata import category, normalize
 
 import torch
-from transformers import GenerationConfig
+from transformers import FSMTTokenizer, GenerationConfig, PreTrainedTokenizerBase
 from transformers.generation import GenerateBeamEncoderDecoderOutput
 from transformers.generation.logits_process import LogitsProcessorList
 from transformers.generation.stopping_criteria import StoppingCriteriaList
@@ -32,12 +33,14 @@ class ForcedPhrases:
 
     Args:
         phrases: Token ids of each phrase; or, for a phrase, several alternatives: a translation contains one of them.
+        joined: Ids of tokens that continue a word. A phrase with such a token after it does not count.
 
     Raises:
         ValueError: They are no phrases.
     """
 
-    def __init__(self, phrases: Sequence[Sequence[int] | Sequence[Sequence[int]]]) -> None:
+    def __init__(self, phrases: Sequence[Sequence[int] | Sequence[Sequence[int]]], joined: Sequence[int] = ()) -> None:
+        self.joined = joined
         is_valid = bool(phrases) and all(isinstance(each, Sequence) and each for each in phrases)
         if is_valid:
             self.phrases = [[each] if isinstance(each[0], int) else [*each] for each in phrases]
@@ -47,6 +50,29 @@ class ForcedPhrases:
             )
         if not is_valid:
             raise ValueError(f"phrases: is {phrases!r}; give token ids of each phrase, or of each several alternatives")
+
+    @classmethod
+    def from_words(cls, words: Sequence[str | Sequence[str]], tokenizer: PreTrainedTokenizerBase) -> "ForcedPhrases":
+        """Phrases as text, which translations contain as whole words; for a phrase, there may be alternatives.
+
+        Raises:
+            ValueError: The tokenizer cannot write a phrase, or marks the ends of words instead of the starts.
+        """
+        groups = [[each] if isinstance(each, str) else list(each) for each in words]
+        phrases = [tokenizer(text_target=group, add_special_tokens=False).input_ids for group in groups]
+        for text, ids in zip(chain.from_iterable(groups), chain.from_iterable(phrases), strict=True):
+            written = tokenizer.decode(ids, skip_special_tokens=True).strip()
+            if not written or normalize("NFKC", written) != normalize("NFKC", text.strip()):
+                raise ValueError(f"force_words: the tokenizer writes {text!r} as {written!r}; give other words")
+        if isinstance(tokenizer, FSMTTokenizer):
+            raise ValueError("force_words: FSMTTokenizer does not mark where words begin; give a model of another kind")
+        before = phrases[0][0][-1:]
+        length = len(tokenizer.decode(before))
+        pairs = [[*before, token] for token in range(len(tokenizer))]
+        # What is special is not shown, so that the token behind it would be next.
+        rests = [text[length:] for text in tokenizer.batch_decode(pairs, skip_special_tokens=True)]
+        joined = [token for token, rest in enumerate(rests) if not rest or _continues_word(rest[0])]
+        return cls(phrases, sorted({*joined} - {tokenizer.eos_token_id, tokenizer.pad_token_id}))
 
     def __call__(
         self,
@@ -71,7 +97,9 @@ class ForcedPhrases:
         if not allowed.issuperset(chain.from_iterable(chain.from_iterable(self.phrases))):
             raise ValueError(f"phrases: is {self.phrases!r}; give ids of the model's vocabulary without special tokens")
         config.early_stopping = "never"  # candidates with all phrases rank low, and must finish
-        processor = PhraseProcessor(self.phrases, token_ids(config.eos_token_id), input_ids.device)
+        is_joined = torch.zeros(model.config.output_vocab_size, dtype=torch.bool, device=input_ids.device)
+        is_joined[list(self.joined)] = True
+        processor = PhraseProcessor(self.phrases, token_ids(config.eos_token_id), is_joined)
         loop = (LogitsProcessorList([*logits_processor, processor]), stopping_criteria, config)
         return search(model, input_ids, *loop, beam_search=partial(PhraseSearch, phrases=processor), **model_kwargs)
 
@@ -83,15 +111,17 @@ class PhraseProcessor(SentenceProcessor):
         phrases: The alternatives of each phrase, as token ids. A translation must contain one of them, in its prefix or
             after it.
         ends: Ids of tokens that end a sentence.
-        device: Device of the search.
+        is_joined: Which tokens continue a word, so that a phrase before them does not count: `[vocabulary]`.
 
     Attributes:
         total: Number of tokens of all phrases, each by its longest alternative.
         least: Fewest tokens with which a translation contains all phrases, which may overlap.
     """
 
-    def __init__(self, phrases: list[Any], ends: list[int], device: torch.device) -> None:
+    def __init__(self, phrases: list[Any], ends: list[int], is_joined: torch.Tensor) -> None:
+        device = is_joined.device
         self.phrases = [[torch.tensor(phrase, device=device) for phrase in alternatives] for alternatives in phrases]
+        self.is_joined = is_joined
         self.ends = ends
         self.total = sum(max(map(len, alternatives)) for alternatives in phrases)
         single = set(chain.from_iterable(each[0] for each in phrases if len(each) == 1))
@@ -112,15 +142,15 @@ class PhraseProcessor(SentenceProcessor):
         return self._progress(tokens).eq(self.total)
 
     def continuations(self, sequences: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """The best token of each hypothesis, and the token that continues each alternative: `[rows, tokens]`.
+        """Tokens of each hypothesis: the best, the best that joins nothing, and those that continue alternatives.
 
         Where a hypothesis of `sequences` `[rows, length]` contains the phrase, its best token by `scores` `[rows,
-        vocabulary]` stands again.
+        vocabulary]` stands again. They are `[rows, tokens]`.
         """
         best = scores.argmax(-1)  # [rows]
-        tokens = [best]
+        tokens = [best, scores.masked_fill(self.is_joined, -math.inf).argmax(-1)]
         for alternatives in self.phrases:
-            matched, is_complete = _match(sequences, alternatives)
+            matched, is_complete = _match(sequences, alternatives, self.is_joined)
             for phrase, count in zip(alternatives, matched, strict=True):
                 tokens.append(torch.where(is_complete, best, phrase[count.clamp(max=len(phrase) - 1)]))
         return torch.stack(tokens, dim=1)
@@ -146,16 +176,16 @@ class PhraseProcessor(SentenceProcessor):
         """
         complete = begun = tokens.new_zeros(tokens.shape[:-1])
         for alternatives in self.phrases:
-            matched, is_complete = _match(tokens, alternatives)
+            matched, is_complete = _match(tokens, alternatives, self.is_joined)
             complete = complete + is_complete * max(map(len, alternatives))
             begun = begun.maximum(torch.stack(matched).amax(0) * ~is_complete)
         return complete + begun
 
 
-def _matched(tokens: torch.Tensor, phrase: torch.Tensor) -> torch.Tensor:
+def _matched(tokens: torch.Tensor, phrase: torch.Tensor, is_joined: torch.Tensor) -> torch.Tensor:
     """Number of a phrase's tokens that hypotheses `[..., length]` have: `[...]`.
 
-    All of them if a hypothesis contains the phrase, else those that it ends with.
+    All of them if a hypothesis contains the phrase without a joined token after it, else those that it ends with.
     """
     text, size = tokens[..., 1:], len(phrase)  # without the start token
     matched = text.new_zeros(text.shape[:-1])
@@ -163,15 +193,24 @@ def _matched(tokens: torch.Tensor, phrase: torch.Tensor) -> torch.Tensor:
         ends_with = text[..., -count:].eq(phrase[:count]).all(-1)
         matched = torch.where(ends_with, count, matched)
     if text.shape[-1] >= size:
-        matched = torch.where(text.unfold(-1, size, 1).eq(phrase).all(-1).any(-1), size, matched)
+        occurs = text.unfold(-1, size, 1).eq(phrase).all(-1)  # [..., places]
+        occurs[..., :-1] &= ~is_joined[text[..., size:]]
+        matched = torch.where(occurs.any(-1), size, matched)
     return matched
 
 
-def _match(tokens: torch.Tensor, alternatives: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
+def _match(
+    tokens: torch.Tensor, alternatives: list[torch.Tensor], is_joined: torch.Tensor
+) -> tuple[list[torch.Tensor], torch.Tensor]:
     """The tokens of each alternative that hypotheses have, and whether they contain one of them: `[...]` each."""
-    matched = [_matched(tokens, phrase) for phrase in alternatives]
+    matched = [_matched(tokens, phrase, is_joined) for phrase in alternatives]
     contains = [count.eq(len(phrase)) for count, phrase in zip(matched, alternatives, strict=True)]
     return matched, torch.stack(contains).any(0)
+
+
+def _continues_word(character: str) -> bool:
+    """Whether a character is a letter, mark, digit or underscore, or a byte that may be the first of such."""
+    return category(character)[0] in "LMN" or character in "_\ufffd"
 
 
 class PhraseSearch(BeamSearch):

@@ -42,7 +42,7 @@ _LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
 _GENERATED_PER_SOURCE_TOKEN = 16
 
 # Keywords that apply to a single sentence, or with which `generate` takes one at a time.
-_ONE_SENTENCE_ONLY = ("decoder_input_ids", "streamer", "assistant_model", "prompt_lookup_num_tokens")
+_ONE_SENTENCE_ONLY = ("decoder_input_ids", "force_words", "streamer", "assistant_model", "prompt_lookup_num_tokens")
 
 # Keywords of `generate` that `SearchOptions` have, or that change no translation.
 _PLAIN_KEYWORDS = {*LENGTH_FIELDS, *(field.name for field in fields(SearchOptions)), "use_cache"}
@@ -159,6 +159,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         return_alignment: As `return_scores`, and "alignment": which word of the source each word translates.
         decoder_input_ids: `[1, prefix]`, tokens with which all translations begin. Other keywords are for
             `generate`.
+        force_words: Words and phrases that each translation contains, as whole words; see `translate_in_batches`.
 
     Raises:
         TypeError: An input is not text.
@@ -286,7 +287,9 @@ def translate_in_batches(
         split_sentences, return_scores, return_alignment: As for `VaswaniTranslationPipeline`.
         engine: Called in place of `model.generate`; `ExportedModel.generate` of an export. The model scores and aligns.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1. `decoder_input_ids` `[1, prefix]` are
-            tokens with which all translations begin.
+            tokens with which all translations begin. `force_words`, such as `["Hund", ["alte Mann", "ältere Mann"]]`,
+            are words and phrases that each translation contains, as whole words, of alternatives one. They need beams,
+            and the package vaswani_transformer.
 
     Yields:
         Indices into `sentences`, and the `num_return_sequences` translations of each, best first. Every index is
@@ -438,6 +441,10 @@ def generate_in_batches(
         Indices into `sentences`, the encoder's inputs `[batch, source]` each, and ids `[batch, returned, target]`.
     """
     generate_kwargs["return_dict_in_generate"] = False
+    if (words := generate_kwargs.pop("force_words", None)) is not None:
+        # A model's code on the Hub does not have it.
+        phrases = import_module("vaswani_transformer.model.phrases").ForcedPhrases
+        generate_kwargs["custom_generate"] = phrases.from_words(words, tokenizer)
     if search.stop_strings is not None:
         generate_kwargs["tokenizer"] = tokenizer
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]

@@ -63,7 +63,7 @@ class SavedModel:
         """Read the weights, onto the CPU; the model is in evaluation mode.
 
         Args:
-            dtype: The model's dtype; "auto" is that of the saved weights.
+            dtype: The model's dtype; "auto" is that of its configuration, or else of the saved weights.
 
         Raises:
             ValueError: Weights do not fit the configuration, or are not finite.

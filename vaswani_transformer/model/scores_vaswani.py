@@ -285,10 +285,10 @@ def token_words(
 
 
 def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float | None:
-    """The curve's height at a value: linear between its points `(value, height)`, None outside them."""
+    """The curve's height at a value: linear between its points `(value, height, ...)`, None outside them."""
     value = round(value, 4)  # as those of the curve are
     if not curve[0][0] <= value <= curve[-1][0]:
         return None
     place = min(bisect([point[0] for point in curve], value), len(curve) - 1)
-    (left, low), (right, high) = curve[place - 1], curve[place]
+    (left, low, *_), (right, high, *_) = curve[place - 1], curve[place]
     return high if left == right else low + (high - low) * (value - left) / (right - left)

@@ -11,6 +11,7 @@ from typing import Self
 from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.pathologies import Pathologies
 from ..evaluation.perplexity import Perplexity
+from ..evaluation.projection import Projection
 from ..evaluation.scores import BleuScore, LengthGroup, PairedComparison, Score, Scores
 from ..io.typed_json import REST, Record
 from .costs import TrainingCost
@@ -321,3 +322,13 @@ class ScoreRecord(Record):
     sweep: list[SearchScores] | None = None
     paired_bootstrap: dict[str, PairedComparison] | None = None
     confidence: ConfidenceReport | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectionRecord(Record):
+    """The `projection.json` of `recipes/score.py --project`."""
+
+    run: Provenance
+    source: str
+    projection: Projection
+    pathologies: Pathologies
