@@ -179,3 +179,8 @@ def test_a_release_has_one_version():
     }
     texts = {name: (REPOSITORY / name).read_text(encoding="utf-8") for name in files}
     assert len({re.search(pattern, texts[name], re.M)[1] for name, pattern in files.items()}) == 1
+
+
+def test_no_merge_is_unfinished():
+    done = subprocess.run(["git", "grep", "-lE", "^(<<<<<<<|>>>>>>>) "], cwd=REPOSITORY, capture_output=True, text=True)
+    assert done.stdout == ""

@@ -48,10 +48,13 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
     for number, line in enumerate(file, start=1):
         encoding = "utf-8-sig" if number == 1 else "utf-8"  # Windows marks the beginning of a file
         try:
-            text = line.decode(encoding)
+            text, reason = line.decode(encoding), "much of it is NUL"
         except UnicodeDecodeError as error:
+            text, reason = "", error.reason
+        is_utf_16 = line.count(b"\0") > len(line) // 4
+        if is_utf_16 or not text:
+            other = "UTF-16" if is_utf_16 else "LATIN1"
             raise ValueError(
-                f"{name}, line {number}: not UTF-8 ({error.reason}); convert the file to UTF-8, as by iconv -f LATIN1 "
-                f"-t UTF-8"
-            ) from None
+                f"{name}, line {number}: not UTF-8 ({reason}); convert the file, as by iconv -f {other} -t UTF-8"
+            )
         yield text.removesuffix("\n").removesuffix("\r")
