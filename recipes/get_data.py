@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from datasets import DownloadConfig, DownloadManager
-from tqdm import tqdm
 
 from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicFile, public_corpus
 from vaswani_transformer.data.text_files import open_binary
-from vaswani_transformer.io.console import PlainConsole, one_line
+from vaswani_transformer.io.console import PlainConsole, ProgressBar, one_line
 from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.options.arguments import option
@@ -101,7 +100,7 @@ def download(corpus: str, file: str, entry: PublicFile) -> bytes:
     """
     manager = DownloadManager(download_config=DownloadConfig(disable_tqdm=True), record_checksums=False)
     texts = []
-    for url in tqdm(entry.urls, f"{corpus}/{file}", disable=None, leave=False):
+    for url in ProgressBar(entry.urls, f"{corpus}/{file}", leave=False):
         try:
             content = Path(manager.download(url)).read_bytes()
             texts.append(gzip.decompress(content) if url.endswith(".gz") else content)

@@ -206,15 +206,18 @@ def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
     """Store the curve of the confidence in the model's configuration; one for each direction, if it has several."""
     if record.confidence is None:
         raise ValueError("confidence: too few translations differ, which shows nothing; the scores are saved")
-    kept: object = record.confidence.curve
+    report = record.confidence
+    kept: dict[str, object] = {"confidence_curve": report.curve, "confidence_tokens": report.tokens}
     if saved.config.language_tags:
         directions = Directions(saved.config)
         tag = directions.tag(None, record.test_set.target_language)
-        kept = {directions.languages(tag)[1]: kept}  # the language as the model spells it
+        language = directions.languages(tag)[1]  # as the model spells it
+        kept = {name: {language: value} for name, value in kept.items()}
     search = {"num_beams": record.systems[0].num_beams, "length_penalty": record.systems[0].length_penalty}
     if saved.config.confidence_search not in (None, search):
-        saved.update_config(confidence_curve=None)  # other directions were measured with another search
-    saved.update_config(confidence_curve=kept, confidence_search=search)
+        # Other directions were measured with another search.
+        saved.update_config(confidence_curve=None, confidence_tokens=None)
+    saved.update_config(**kept, confidence_search=search)
 
 
 def show(record: ScoreRecord, sources: list[str] | None, translations: dict[str, list[str]]) -> None:
@@ -236,7 +239,11 @@ def show(record: ScoreRecord, sources: list[str] | None, translations: dict[str,
             f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
         )
         console.print(f"chrF without the least confident: {remaining}")
-        console.print(f"measured from {report.curve[0][0]:.2f} to {report.curve[-1][0]:.2f} of log-probability a token")
+        low, high = report.tokens or (1, 1)
+        console.print(
+            f"measured from {report.curve[0][0]:.2f} to {report.curve[-1][0]:.2f} of log-probability a token, and for "
+            f"translations of {low} to {high} tokens"
+        )
 
 
 def score_table(record: ScoreRecord) -> Table:

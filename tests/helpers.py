@@ -15,14 +15,12 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-import pytest
 from torch.distributed import TCPStore
 
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # The model whose weights are in the repository: German and English, both ways.
 BOX = REPOSITORY / "model_cards" / "tatoeba-de-en"
-needs_box = pytest.mark.skipif(not (BOX / "model.safetensors").exists(), reason=f"{BOX} has no weights")
 TRAIN_WMT = REPOSITORY / "recipes" / "train_wmt.py"
 # Options with which train_wmt.py trains in a few seconds.
 TINY = {

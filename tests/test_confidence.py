@@ -1,6 +1,7 @@
 """Confidence: a monotone curve from log-probability to chrF, fitted on a development set and kept by the model."""
 
 import json
+import logging
 import shutil
 
 import numpy as np
@@ -132,6 +133,7 @@ def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_pa
     assert f"measured from {' to '.join(range_shown)} of log-probability a token" in printed
     saved = open_model(model)  # which compares the files with their manifest
     assert saved.config.confidence_curve == record.confidence.curve
+    assert saved.config.confidence_tokens == record.confidence.tokens
     assert saved.config.confidence_search == {"num_beams": 4, "length_penalty": 0.6}
     found = pipeline("translation", model=str(model))(["Dogs!", ""], return_scores=True)
     mean = found[0]["log_probability"] / found[0]["tokens"]
@@ -145,6 +147,33 @@ def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_pa
     assert texts[:200] == [*(tmp_path / "scores" / "translations.txt").read_text(encoding="utf-8").splitlines()][:200]
     assert [line is None for line in record.projection.lines] == [False] * 200 + [True]
     assert f"{record.projection.chrf:.1f} ({record.projection.low:.1f} to" in capsys.readouterr().out
+
+
+def test_a_text_with_many_translations_of_other_lengths_is_told_apart(lively_model, caplog):
+    logging.getLogger("transformers").propagate = True
+    translator = pipeline("translation", model=str(lively_model))
+    config, texts = translator.model.config, [f"Dogs {'and dogs ' * (place % 5)}bark!" for place in range(40)]
+    tokens = [each["tokens"] for each in translator(texts, return_scores=True)]
+    config.confidence_curve = [[-99.0, 10.0], [0.0, 20.0]]
+    for low, high in ([1, 999], [min(tokens), max(tokens)], [min(tokens) + 1, max(tokens)], [1, 1]):
+        config.confidence_tokens = [low, high]
+        caplog.clear()
+        given = translator(texts, return_scores=True)
+        is_unlike = [not low <= number <= high for number in tokens]
+        assert [each["confidence"] is None for each in given] == is_unlike
+        is_told = any("confidence: is not for this text" in message for message in caplog.messages)
+        assert is_told == (sum(is_unlike) > 6)
+        translator(texts[:19], return_scores=True)  # too few to tell
+        assert len(caplog.messages) == is_told
+
+
+def test_the_range_of_lengths_is_that_of_most_translations():
+    draw = np.random.default_rng(0)
+    values, lines, references, _ = translations(draw, 1000, skill=0.5)
+    tokens = draw.permutation(1000) + 1
+    low, high = measure_confidence(values, lines, references, tokens).tokens
+    assert sum(low <= number <= high for number in tokens) == pytest.approx(950, abs=2)
+    assert sum(number < low for number in tokens) == pytest.approx(25, abs=2)
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,12 @@ def test_a_hub_pipeline_without_the_package_says_what_is_missing(saved, monkeypa
         pipeline("translation", model=str(saved), engine="ctranslate2")
 
 
+def test_an_engine_that_is_not_installed_is_named_with_its_extra(saved, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vaswani_transformer.convert.ctranslate2", None)
+    with pytest.raises(ImportError, match=r"^engine: .*; run `pip install -e \"\.\[export\]\"`"):
+        pipeline("translation", model=str(saved), engine=str(saved / "engine"))
+
+
 def test_the_score_by_an_ensemble_is_what_its_search_ranks_by(saved, tokenizer):
     model, second = AutoModelForSeq2SeqLM.from_pretrained(saved), distinct(len(tokenizer)).eval()
     model.config.confidence_curve = [[-9.0, 10.0], [0.0, 90.0]]  # which was not measured for both together

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 import torch
-from helpers import BOX, REPOSITORY, needs_box
+from helpers import BOX, REPOSITORY
 from safetensors.torch import load_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
@@ -37,7 +37,6 @@ def test_the_repository_has_at_most_one_file_of_weights():
     assert set(listed.stdout.splitlines()) <= {"model_cards/tatoeba-de-en/model.safetensors"}
 
 
-@needs_box
 def test_weights_are_small_and_are_computed_with_in_float32():
     weights = load_file(BOX / "model.safetensors")
     assert (BOX / "model.safetensors").stat().st_size <= 6e6
@@ -47,7 +46,6 @@ def test_weights_are_small_and_are_computed_with_in_float32():
     assert all(torch.equal(model.state_dict()[name], weight.float()) for name, weight in weights.items())
 
 
-@needs_box
 def test_rounded_weights_translate_as_the_run_did():
     """The examples of the card are the float32 model's; of five, rounding may change one."""
     examples = json.loads((BOX / "all_results.json").read_text(encoding="utf-8"))["examples"]
@@ -57,7 +55,6 @@ def test_rounded_weights_translate_as_the_run_did():
     assert sum(same) >= 4
 
 
-@needs_box
 def test_words_are_aligned_with_their_translations():
     (found,) = pipeline("translation_de_to_en", model=str(BOX))([SENTENCE], return_alignment=True)
     source, target = SENTENCE.split(), found["translation_text"].split()
@@ -65,7 +62,6 @@ def test_words_are_aligned_with_their_translations():
     assert links >= {("Schwester", "sister"), ("zehn", "ten")}
 
 
-@needs_box
 def test_readme_says_what_the_heads_of_its_picture_attend_to(attention):
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     (count,) = re.findall(r'For\s"up",\s(\w+)\sof\seight\sheads\sattend\smost\sto\s"auf"', text)
@@ -73,7 +69,6 @@ def test_readme_says_what_the_heads_of_its_picture_attend_to(attention):
     assert COUNTS.index(count) == sum(attention.source[head.argmax()] == "auf" for head in heads)
 
 
-@needs_box
 def test_the_chapter_names_the_heads_that_find_the_verbs_prefix(attention):
     text = (REPOSITORY / "vaswani_transformer" / "visualization" / "README.md").read_text(encoding="utf-8")
     ((layer, named),) = re.findall(r'In layer (\d), heads? ([\d, and]+) attends? from "steht" most to', text)

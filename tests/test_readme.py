@@ -16,7 +16,7 @@ import pytest
 import torch
 from accelerate.commands.launch import launch_command_parser
 from foreign_models import marian_tokenizer, untrained
-from helpers import BOX, REPOSITORY, call_recipe, needs_box, write_pairs
+from helpers import BOX, REPOSITORY, call_recipe, write_pairs
 from hub_server import Repository
 from models import make_parser
 from transformers import Seq2SeqTrainingArguments
@@ -87,8 +87,7 @@ def blocks(language: str) -> list:
     for document in (*CHAPTERS, *CARDS):
         text = document.read_text(encoding="utf-8")
         for number, block in enumerate(re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S), start=1):
-            marks = [needs_box] if BOX_NAME in block else []
-            parameters.append(pytest.param(block, id=f"{name_of(document)}-{number}", marks=marks))
+            parameters.append(pytest.param(block, id=f"{name_of(document)}-{number}"))
     return parameters
 
 
@@ -123,8 +122,7 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
         (tmp_path / packed).write_bytes(gzip.compress((tmp_path / "trees.mrg").read_bytes()))
     (tmp_path / "sentences.txt").write_text("The cat sat on the mat.\n", encoding="utf-8")
     (tmp_path / "path" / "to" / "this").mkdir(parents=True)
-    if BOX.exists():
-        shutil.copytree(BOX, tmp_path / BOX_NAME)
+    shutil.copytree(BOX, tmp_path / BOX_NAME)
     for name, split, size in (("train", "train", 300), ("valid", "validation", 200), ("test", "test", 2)):
         write_pairs(phrasebook(split)[:size], tmp_path / f"{name}.en", tmp_path / f"{name}.de")
     for name in ("distilled.jsonl", "back_translated.jsonl"):
@@ -226,8 +224,6 @@ def test_command_runs(command, workspace, monkeypatch):
         return
     if "recipes/get_data.py" in words:
         return  # needs a network; test_public_corpora.py copies
-    if BOX_NAME in words and not (BOX / "model.safetensors").exists():
-        pytest.skip(f"{BOX} has no weights")
     if "recipes/demo_app.py" in words:
         return  # serves until it is stopped; test_demo_app.py serves the same page
     if "onnx" in words:

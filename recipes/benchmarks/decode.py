@@ -1,7 +1,6 @@
 """Compare the speed of the search, greedy and with four beams, with the same weights and sentences.
 
-    python recipes/export.py --model runs/multi30k_en_de --to ctranslate2 --output runs/exported
-    python recipes/benchmarks/decode.py --model runs/multi30k_en_de --exports runs/exported \
+    python recipes/benchmarks/decode.py --model runs/multi30k_en_de --exports ctranslate2 ctranslate2:int8 \
         --text data/multi30k/test_2016_flickr.en.gz \
         --references data/multi30k/test_2016_flickr.de.gz
 
@@ -31,6 +30,7 @@ from rich.progress import track
 from transformers import PreTrainedModel
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
+from vaswani_transformer.convert.engines import exported
 from vaswani_transformer.convert.marian import to_marian
 from vaswani_transformer.data.corpora import spread
 from vaswani_transformer.evaluation.scores import sacrebleu_score
@@ -58,7 +58,7 @@ class Arguments(DeviceArguments):
     """Options of the benchmark."""
 
     model: str = option(MISSING, "Directory of a trained model.")
-    exports: list[str] = option([], "Directories of its exports to CTranslate2.")
+    exports: list[str] = option([], "Exports to CTranslate2, as --engine of translate.py.")
     text: str = option(MISSING, "Source sentences, one a line.")
     references: str | None = option(None, "Their translations, for BLEU.")
     sentences: int = option(500, "Sentences to translate, from all over the text.", COUNT)
@@ -115,13 +115,14 @@ def peers(model: PreTrainedModel, args: Arguments, beams: int) -> Iterator[Syste
     yield System("MarianMTModel.generate, sorted", search)
 
 
-def exported(tokenizer: VaswaniTokenizer, args: Arguments, beams: int) -> Iterator[System]:
+def exports(model: PreTrainedModel, tokenizer: VaswaniTokenizer, args: Arguments, beams: int) -> Iterator[System]:
     """The exports to CTranslate2, with and without their shortlists."""
-    for directory in map(Path, args.exports):
+    for name in args.exports:
+        directory = exported(name, model, tokenizer)
         search = partial(export_search, directory, tokenizer, args.device, beam_size=beams, length_penalty=ALPHA)
-        yield System(f"{PEER}, {directory.name}", search(use_vmap=False))
+        yield System(f"{PEER}, {Path(name).name}", search(use_vmap=False))
         if (directory / "vmap.txt").exists():
-            yield System(f"{PEER}, {directory.name}, shortlist", search(use_vmap=True))
+            yield System(f"{PEER}, {Path(name).name}, shortlist", search(use_vmap=True))
 
 
 def ours(model: PreTrainedModel, args: Arguments, beams: int) -> Iterator[System]:
@@ -207,7 +208,7 @@ def compare(
 ) -> SpeedTable:
     """One table: every system on the same sentences, in batches of every size."""
     model, tokenizer = saved.load(), saved.tokenizer
-    systems = [*peers(model, args, beams), *exported(tokenizer, args, beams), *ours(model, args, beams)]
+    systems = [*peers(model, args, beams), *exports(model, tokenizer, args, beams), *ours(model, args, beams)]
     compared = [(system, size) for system in systems for size in args.batch_sizes]
     searches = [partial(in_batches, system.search, size=size, is_sorted=system.is_sorted) for system, size in compared]
     sources, language = tokenizer(sentences).input_ids, saved.config.target_language

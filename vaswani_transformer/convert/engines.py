@@ -70,8 +70,12 @@ class ExportedModel:
     """
 
     def __init__(self, name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        directory = exported(str(name), model, tokenizer) if is_engine_name(str(name)) else Path(name)
-        self.model, self.engine = model, open_engine(directory, model.device)
+        self.model = model
+        try:
+            directory = exported(name, model, tokenizer)
+            self.engine = open_engine(directory, model.device)
+        except ImportError as error:
+            raise ImportError(f'engine: {error}; run `pip install -e ".[export]"`, for ONNX ".[onnx]"') from error
         stock = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         if stock.get_vocab() != tokenizer.get_vocab():
             raise ValueError(f"engine: {directory} was not made of this model, which has another vocabulary")
@@ -115,19 +119,21 @@ def is_engine_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
-    """The model's export to an engine, in the cache of Hugging Face, which is made unless it is there.
+def exported(name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """The directory of a model's export; for an engine's name in the cache of Hugging Face, and made on first use.
 
-    Its directory is named by the digest of all that it is made of, so that a model with other weights has another.
+    There it is named by the digest of all that it is made of, so that a model with other weights has another.
 
     Raises:
         ImportError, ValueError: As `ExportedModel`.
     """
-    kind, _, quantization = name.partition(":")
+    if not is_engine_name(str(name)):
+        return Path(name)
+    kind, _, quantization = str(name).partition(":")
     if model.config.model_type != "vaswani":
         raise ValueError(f"engine: {name} takes models of this package, and not {model.config.model_type}")
     export, _ = import_exporter(kind)
-    directory = _CACHE / f"{_digest(model, tokenizer)[:32]}-{name.replace(':', '-')}"
+    directory = _CACHE / f"{_digest(model, tokenizer)[:32]}-{str(name).replace(':', '-')}"
     if not directory.exists():
         with locked(_CACHE / "exports", "engine", wait=True):
             if not directory.exists():

@@ -15,6 +15,7 @@ _SENTENCES_A_POINT, _POINTS = 20, 20
 LEAST_SENTENCES = 2 * 5 * _SENTENCES_A_POINT  # five points for each half
 
 _BINS = 10  # tenths of the translations
+_TOKENS = (0.025, 0.975)  # quantiles of the number of tokens
 _LEFT_OUT = (0.1, 0.2)  # shares of the translations, the least confident ones
 
 
@@ -41,6 +42,7 @@ class ConfidenceReport:
         bins: Translations by confidence, ascending.
         remaining: chrF of the test set without the least confident share of its translations, by that share: 0, 0.1,
             0.2.
+        tokens: Fewest and most tokens of 95 % of the translations, beyond which nothing was measured.
     """
 
     curve: list[list[float]]
@@ -48,10 +50,11 @@ class ConfidenceReport:
     calibration_error: float
     bins: list[CalibrationBin]
     remaining: dict[str, float]
+    tokens: list[int] | None = None
 
 
 def measure_confidence(
-    means: Sequence[float], lines: Sequence[str], references: Sequence[Sequence[str]]
+    means: Sequence[float], lines: Sequence[str], references: Sequence[Sequence[str]], tokens: Sequence[int] = ()
 ) -> ConfidenceReport | None:
     """Fit the curve, and measure its worth by cross-validation; None if too few sentences differ.
 
@@ -59,6 +62,7 @@ def measure_confidence(
         means: Mean log-probability a token of each translation.
         lines: The translations.
         references: The references of each.
+        tokens: Number of tokens of each.
     """
     metric = CHRF()
     quality = np.array(
@@ -71,11 +75,7 @@ def measure_confidence(
     for half in (0, 1):
         curve = np.array(fit_curve(values[1 - half :: 2], quality[1 - half :: 2]))  # [points, 2]
         confidence[half::2] = np.interp(values[half::2], curve[:, 0], curve[:, 1])
-    ascending = np.argsort(confidence, kind="stable")
-    bins = [
-        CalibrationBin(len(rows), float(confidence[rows].mean()), float(quality[rows].mean()))
-        for rows in np.array_split(ascending, _BINS)
-    ]
+    bins = calibration_bins(confidence, quality)
     remaining, worst_first = {}, np.argsort(values, kind="stable")
     for share in (0.0, *_LEFT_OUT):
         rows = sorted(worst_first[round(share * len(values)) :])
@@ -83,9 +83,25 @@ def measure_confidence(
     return ConfidenceReport(
         curve=add_bounds(fit_curve(values, quality), values, quality - confidence),
         rank_correlation=float(np.corrcoef(ranks(values), ranks(quality))[0, 1]),
-        calibration_error=sum(each.sentences * abs(each.confidence - each.chrf) for each in bins) / len(values),
+        calibration_error=calibration_error(bins),
         bins=bins,
         remaining=remaining,
+        tokens=[int(number) for number in np.quantile(tokens, _TOKENS)] if len(tokens) else None,
+    )
+
+
+def calibration_bins(confidence: np.ndarray, quality: np.ndarray) -> list[CalibrationBin]:
+    """The translations in tenths by confidence, ascending, from the confidence and chrF of each `[sentences]`."""
+    return [
+        CalibrationBin(len(rows), float(confidence[rows].mean()), float(quality[rows].mean()))
+        for rows in np.array_split(np.argsort(confidence, kind="stable"), _BINS)
+    ]
+
+
+def calibration_error(bins: Sequence[CalibrationBin]) -> float:
+    """Mean distance of confidence and chrF of a bin."""
+    return sum(each.sentences * abs(each.confidence - each.chrf) for each in bins) / sum(
+        each.sentences for each in bins
     )
 
 

@@ -84,6 +84,7 @@ class VaswaniConfig(PreTrainedConfig):
         confidence_curve: Points of a translation's mean log-probability a token and its expected chrF, both ascending,
             and the errors that `score.py --project` needs, as `score.py --confidence` measures them. A model of several
             directions has such a curve for each target language. `None` if unknown.
+        confidence_tokens: Fewest and most tokens of the translations that were measured, a pair as each curve is.
         confidence_search: `num_beams` and `length_penalty` with which all curves were measured.
         alignment_heads: Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py`
             chooses them; `None` means all heads of the last layer.
@@ -150,6 +151,7 @@ class VaswaniConfig(PreTrainedConfig):
     language_tags: dict[str, int] | None = None
     longest_source: int | None = None
     confidence_curve: list[list[float]] | dict[str, list[list[float]]] | None = None
+    confidence_tokens: list[int] | dict[str, list[int]] | None = None
     confidence_search: dict[str, int | float] | None = None
     alignment_heads: list[list[int]] | None = None
     alignment_shift: bool = False

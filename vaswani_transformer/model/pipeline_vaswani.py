@@ -27,7 +27,7 @@ from transformers.utils import logging
 
 from .generation_vaswani import LENGTH_FIELDS, SearchOptions, paper_generation_config
 from .languages_vaswani import Directions, Paragraph
-from .scores_vaswani import AlignmentHeads, TranslationScore, TranslationScorer
+from .scores_vaswani import AlignmentHeads, TranslationScore, TranslationScorer, for_direction
 
 
 logger = logging.get_logger(__name__)
@@ -43,6 +43,10 @@ _GENERATED_PER_SOURCE_TOKEN = 16
 
 # Keywords that apply to a single sentence, or with which `generate` takes one at a time.
 _ONE_SENTENCE_ONLY = ("decoder_input_ids", "force_words", "streamer", "assistant_model", "prompt_lookup_num_tokens")
+
+# Confidence is not for a text with a larger share of translations beyond what was measured; about 0.05 are, of text of
+# the same kind. Fewer sentences do not tell.
+_UNLIKE, _ENOUGH = 0.15, 20
 
 # Keywords of `generate` that `SearchOptions` have, or that change no translation.
 _PLAIN_KEYWORDS = {*LENGTH_FIELDS, *(field.name for field in fields(SearchOptions)), "use_cache"}
@@ -322,13 +326,22 @@ def translate_in_batches(
         batches = generate_in_batches(
             model, tokenizer, parts, search, tokens_per_batch, batch_size, truncation, engine=engine, **generate_kwargs
         )
+        is_unlike: list[bool] = []  # of each translation with a curve, whether it is beyond what was measured
         for indices, inputs, output_ids in batches:
             rows, returned = output_ids.flatten(0, 1), output_ids.shape[1]  # [batch * returned, target]
             translations = _read(tokenizer, rows)
             if scorer is not None:
                 scores = scorer.score(inputs, rows)
+                curve = for_direction(model.config, "confidence_curve", inputs["input_ids"][0].tolist())
+                if scorer.is_measured and curve is not None:
+                    is_unlike += [score.confidence is None for score in scores[::returned]]
                 translations = [replace(each, score=score) for each, score in zip(translations, scores, strict=True)]
             yield indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
+        if len(is_unlike) >= _ENOUGH and sum(is_unlike) > _UNLIKE * len(is_unlike):
+            logger.warning(
+                f"confidence: is not for this text; {sum(is_unlike)} of its {len(is_unlike)} translations are beyond "
+                "the log-probabilities and lengths that were measured; use score.py --confidence on text of this kind"
+            )
         if blank := [index for index, part in enumerate(parts) if not part.strip()]:
             empty = Translation("", tokenizer("").input_ids, None if scorer is None else scorer.blank())
             yield blank, [[empty] * search.num_return_sequences for _ in blank]

@@ -5,6 +5,7 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -66,7 +67,7 @@ class TranslationScore:
             such as the EOS, belong to none.
         confidence: The chrF to expect of it, from 0 to 100, by the model's `confidence_curve`. It was measured for the
             best translation, by the search of the model's generation_config, at log-probabilities a token within the
-            curve; None for others.
+            curve, and for numbers of tokens within `confidence_tokens`; None for others.
         alignment: For each word of the translation, a link to the word of the source that it most likely translates:
             the places of both, `(source, target)`, counted from 0; None if it was not asked for.
     """
@@ -158,9 +159,11 @@ class TranslationScorer:
                 source_words = token_words(self.tokenizer, sources[source], is_whole=True)
                 links = align_words(self.heads.token_attention(attention[row, 0]), *source_words, places, words)
                 score = replace(score, alignment=links)
-            curve = confidence_curve(self.model.config, sources[source])
+            curve = for_direction(self.model.config, "confidence_curve", sources[source])
             if curve is not None and rank == 0 and self.is_measured:
-                score = replace(score, confidence=_interpolate(curve, score.mean))
+                low, high = for_direction(self.model.config, "confidence_tokens", sources[source]) or (0, math.inf)
+                if low <= length <= high:
+                    score = replace(score, confidence=_interpolate(curve, score.mean))
             scores.append(score)
         return scores
 
@@ -169,14 +172,14 @@ class TranslationScorer:
         return TranslationScore(0.0, 0.0, 0, [], alignment=None if self.heads is None else [])
 
 
-def confidence_curve(config: PreTrainedConfig, source: Sequence[int]) -> Sequence[Sequence[float]] | None:
-    """The model's curve for the direction of a source's token ids; None without one."""
-    curves = getattr(config, "confidence_curve", None)
-    if not isinstance(curves, Mapping):
-        return curves
+def for_direction(config: PreTrainedConfig, name: str, source: Sequence[int]) -> Any:
+    """The value of a configuration's field for the direction of a source's token ids; None without one."""
+    values = getattr(config, name, None)
+    if not isinstance(values, Mapping):
+        return values
     first = next((token for token in source if token != config.pad_token_id), None)
     tags = getattr(config, "language_tags", None) or {}
-    return next((curves.get(language) for language, tag in tags.items() if tag == first), None)
+    return next((values.get(language) for language, tag in tags.items() if tag == first), None)
 
 
 def align_words(

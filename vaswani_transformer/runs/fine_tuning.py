@@ -148,7 +148,7 @@ def _reconfigure(config: PreTrainedConfig, args: ModelArguments, languages: tupl
     for name in _CHANGEABLE:
         if getattr(args, name) is not None:
             setattr(config, name, getattr(args, name))
-    config.confidence_curve = config.confidence_search = config.alignment_heads = None
+    config.confidence_curve = config.confidence_tokens = config.confidence_search = config.alignment_heads = None
     config.alignment_shift = False
 
 

@@ -93,5 +93,6 @@ def _confidence(translations: Translations, test_set: TestSet) -> ConfidenceRepo
     if translations.scores is None:
         return None
     rows = [row for row, score in enumerate(translations.scores) if score.tokens]  # blank lines are not translated
-    scores, lines = [translations.scores[row].mean for row in rows], [translations.lines[row] for row in rows]
-    return measure_confidence(scores, lines, [test_set.references[row] for row in rows])
+    scores, lines = [translations.scores[row] for row in rows], [translations.lines[row] for row in rows]
+    references = [test_set.references[row] for row in rows]
+    return measure_confidence([score.mean for score in scores], lines, references, [score.tokens for score in scores])
