@@ -59,7 +59,7 @@ def test_words_are_aligned_with_their_translations():
     (found,) = pipeline("translation_de_to_en", model=str(BOX))([SENTENCE], return_alignment=True)
     source, target = SENTENCE.split(), found["translation_text"].split()
     links = {(source[one], target[other]) for one, other in found["alignment"]}
-    assert links >= {("Schwester", "sister"), ("zehn", "ten")}
+    assert links >= {("Schwester", "sister"), ("zehn", "ten"), ("jeden", "every")}
 
 
 def test_readme_says_what_the_heads_of_its_picture_attend_to(attention):
