@@ -113,6 +113,28 @@ def test_an_export_of_another_vocabulary_is_refused(saved, tokenizer):
         engines.ExportedModel(saved / "engine", distinct(50), other)
 
 
+def test_n_best_with_scores_are_in_the_order_of_the_scores(saved):
+    translator = pipeline("translation", model=str(saved), engine=str(saved / "engine"), split_sentences=False)
+    texts = [english for english, _ in phrasebook("validation")[:20]]
+    for records in translator(texts, return_scores=True, num_return_sequences=4):
+        scores = [record["score"] for record in records]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_a_damaged_export_is_named(saved, tokenizer, tmp_path):
+    damaged = shutil.copytree(saved / "engine", tmp_path / "damaged")
+    (damaged / "model.bin").write_bytes((damaged / "model.bin").read_bytes()[:5000])
+    with pytest.raises(ValueError, match=r"^engine: .*; remove .*damaged if it is damaged"):
+        engines.ExportedModel(damaged, distinct(len(tokenizer)), tokenizer)
+
+
+def test_a_model_with_adapters_is_not_exported_without_them(tokenizer, cache):
+    model = distinct(len(tokenizer))
+    model.model.decoder.layers[0].feed_forward.fc1.lora = torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="merge adapters first"):
+        engines.ExportedModel("ctranslate2", model, tokenizer)
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache for exports."""

@@ -9,7 +9,7 @@ from helpers import call_recipe
 from models import lively
 from transformers import pipeline
 
-from vaswani_transformer import ForcedPhrases, VaswaniTokenizer
+from vaswani_transformer import Ensemble, ForcedPhrases, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
 
@@ -63,6 +63,19 @@ def test_what_the_tokenizer_cannot_write_is_refused(words):
     tokenizer = VaswaniTokenizer.train(["Hund Katze"] * 9, vocab_size=40, model="wordpiece", min_frequency=1)
     with pytest.raises(ValueError, match=r"^force_words: the tokenizer writes '.*' as '.*'; give other words"):
         ForcedPhrases.from_words(words, tokenizer)
+
+
+@pytest.mark.parametrize("words", ["Hund", [], [[]], [[5]], b"Hund", [None]])
+def test_what_is_no_list_of_words_is_refused(words, lively_model):
+    translator = pipeline("translation_en_to_de", model=str(lively_model))
+    with pytest.raises(ValueError, match=r"^force_words: is .*; give a list of phrases"):
+        translator("The cat sleeps.", force_words=words)
+
+
+def test_an_ensemble_does_not_give_way_to_forced_words(lively_model):
+    translator = pipeline("translation_en_to_de", model=str(lively_model))
+    with pytest.raises(ValueError, match=r"^force_words: are for the model's search alone"):
+        translator("The cat sleeps.", force_words=["Hund"], custom_generate=Ensemble([translator.model]))
 
 
 def test_the_pipeline_and_translate_py_force_words(lively_model, tmp_path, monkeypatch, caplog):

@@ -71,11 +71,14 @@ class ExportedModel:
 
     def __init__(self, name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self.model = model
+        directory = Path(name)
         try:
             directory = exported(name, model, tokenizer)
             self.engine = open_engine(directory, model.device)
         except ImportError as error:
             raise ImportError(f'engine: {error}; run `pip install -e ".[export]"`, for ONNX ".[onnx]"') from error
+        except (RuntimeError, OSError) as error:
+            raise ValueError(f"engine: {error}; remove {directory} if it is damaged") from error
         stock = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
         if stock.get_vocab() != tokenizer.get_vocab():
             raise ValueError(f"engine: {directory} was not made of this model, which has another vocabulary")
@@ -97,7 +100,7 @@ class ExportedModel:
                 of a language.
         """
         for name in options.keys() - _SEARCH:
-            if options[name] not in (None, False):
+            if options[name] is not None and options[name] is not False:
                 raise ValueError(f"{name}: engines have no such option; leave it out, or translate without an engine")
         config, search = self.model.config, SearchOptions.for_call(self.model, options)
         search = replace(search, limit=replace(search.limit, positions=self._positions))
@@ -132,6 +135,10 @@ def exported(name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedToke
     kind, _, quantization = str(name).partition(":")
     if model.config.model_type != "vaswani":
         raise ValueError(f"engine: {name} takes models of this package, and not {model.config.model_type}")
+    with torch.device("meta"):
+        plain = type(model)(model.config)
+    if plain.state_dict().keys() != model.state_dict().keys():
+        raise ValueError(f"engine: {name} has no place for other weights than a plain model's; merge adapters first")
     export, _ = import_exporter(kind)
     directory = _CACHE / f"{_digest(model, tokenizer)[:32]}-{str(name).replace(':', '-')}"
     if not directory.exists():

@@ -56,9 +56,13 @@ class ForcedPhrases:
         """Phrases as text, which translations contain as whole words; for a phrase, there may be alternatives.
 
         Raises:
-            ValueError: The tokenizer cannot write a phrase, or marks the ends of words instead of the starts.
+            ValueError: They are no lists of text; the tokenizer cannot write a phrase, or marks the ends of words
+                instead of the starts.
         """
-        groups = [[each] if isinstance(each, str) else list(each) for each in words]
+        groups = [] if isinstance(words, str) else [[each] if isinstance(each, str) else each for each in words]
+        are_lists = all(isinstance(group, list | tuple) and group for group in groups)
+        if not groups or not are_lists or not all(isinstance(word, str) for word in chain.from_iterable(groups)):
+            raise ValueError(f"force_words: is {words!r}; give a list of phrases, or for a phrase several alternatives")
         phrases = [tokenizer(text_target=group, add_special_tokens=False).input_ids for group in groups]
         for text, ids in zip(chain.from_iterable(groups), chain.from_iterable(phrases), strict=True):
             written = tokenizer.decode(ids, skip_special_tokens=True).strip()
@@ -91,7 +95,7 @@ class ForcedPhrases:
         """
         config = copy.copy(generation_config)
         if config.num_beams == 1 or config.do_sample:
-            raise ValueError("phrases: beam search finds them; give num_beams of at least 2, without do_sample")
+            raise ValueError("force_words: beam search finds them; give num_beams of at least 2, without do_sample")
         special = {*token_ids(config.eos_token_id), config.pad_token_id, config.decoder_start_token_id}
         allowed = {*range(model.config.output_vocab_size)} - special
         if not allowed.issuperset(chain.from_iterable(chain.from_iterable(self.phrases))):

@@ -336,7 +336,10 @@ def translate_in_batches(
                 if scorer.is_measured and curve is not None:
                     is_unlike += [score.confidence is None for score in scores[::returned]]
                 translations = [replace(each, score=score) for each, score in zip(translations, scores, strict=True)]
-            yield indices, [translations[i : i + returned] for i in range(0, len(translations), returned)]
+            ranked = [translations[i : i + returned] for i in range(0, len(translations), returned)]
+            if engine is not None and scorer is not None:  # it ranks by rules of its own
+                ranked = [sorted(each, key=lambda one: -one.score.score) for each in ranked]
+            yield indices, ranked
         if len(is_unlike) >= _ENOUGH and sum(is_unlike) > _UNLIKE * len(is_unlike):
             logger.warning(
                 f"confidence: is not for this text; {sum(is_unlike)} of its {len(is_unlike)} translations are beyond "
@@ -455,6 +458,8 @@ def generate_in_batches(
     """
     generate_kwargs["return_dict_in_generate"] = False
     if (words := generate_kwargs.pop("force_words", None)) is not None:
+        if engine is not None or generate_kwargs.get("custom_generate") is not None:
+            raise ValueError("force_words: are for the model's search alone; leave them out, or the engine or ensemble")
         # A model's code on the Hub does not have it.
         phrases = import_module("vaswani_transformer.model.phrases").ForcedPhrases
         generate_kwargs["custom_generate"] = phrases.from_words(words, tokenizer)

@@ -1,6 +1,7 @@
 """The parser of the recipes: options from a YAML file and the command line, checked before any work."""
 
 import argparse
+import difflib
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -91,7 +92,8 @@ class RecipeParser(HfArgumentParser):
         try:
             options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
             if unknown:
-                raise ValueError(f"there is no option {unknown[0]}")
+                similar = difflib.get_close_matches(unknown[0], self._option_string_actions, 1)
+                raise ValueError(f"there is no option {unknown[0]}{f'; is it {similar[0]}?' if similar else ''}")
             for name, value in vars(options).items():
                 if "" in (value if isinstance(value, list) else [value]):
                     raise ValueError(f"{name}: is empty; give a value, or leave the option out")
