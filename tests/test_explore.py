@@ -1,6 +1,7 @@
 """The recipe that writes a page for one sentence."""
 
 import re
+import sys
 
 import pytest
 from helpers import call_recipe
@@ -18,7 +19,8 @@ def test_a_page_is_written(lively_model, tmp_path, capsys, target):
     assert f"{page}: " in capsys.readouterr().out
 
 
-def test_the_search_of_alternatives_shows_its_progress(lively_model, tmp_path, capsys):
+def test_the_search_of_alternatives_shows_its_progress(lively_model, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     arguments = ["--model", lively_model, "--source", "The man", "--alternatives", 1, "--num_beams", 2]
     call_recipe("explore.py", *arguments, "--output", tmp_path / "page.html")
     assert re.search(r"Searching: 100%.* (\d+)/\1 ", capsys.readouterr().err)
