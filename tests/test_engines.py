@@ -236,9 +236,8 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=[pytest.mark.system] if "onnx" in way else []) for way in WAYS]
-)
+@pytest.mark.system
+@pytest.mark.parametrize("way", WAYS)
 def test_the_chapters_table_of_options_is_right(way, saved, tokenizer, cache, tmp_path, monkeypatch):
     if "onnx" in way:
         pytest.importorskip("onnxscript")
