@@ -3,7 +3,7 @@
     python recipes/benchmarks/across.py --model runs/tatoeba --corpora captions.de captions.en everyday.de everyday.en \
         --names captions everyday
 
-Each corpus is a source and its references, of which the first `--lines` count. Writes `across.md` and `across.json`.
+Each corpus is a source and its references; the first `--lines` of them count. Writes `across.md` and `across.json`.
 """
 
 from collections.abc import Iterator
@@ -11,13 +11,14 @@ from dataclasses import MISSING, dataclass, replace
 
 import numpy as np
 from benchmark import BenchmarkArguments, run_benchmark
-from sacrebleu.metrics import CHRF
 
 from vaswani_transformer.decoding.decoding_arguments import DecodingArguments
 from vaswani_transformer.evaluation.confidence import calibration_bins, calibration_error, measure_confidence
+from vaswani_transformer.evaluation.scores import sentence_chrf
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
+from vaswani_transformer.model.pipeline_vaswani import UNLIKE
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
@@ -76,8 +77,7 @@ def measure(args: Arguments) -> Iterator[AcrossRecord]:
         translated = translate_test_set(model, saved.tokenizer, test_set, search, args.tokens_per_batch, True)
         values = [score.mean for score in translated.scores or ()]
         lengths = [score.tokens for score in translated.scores or ()]
-        pairs = zip(translated.lines, test_set.references, strict=True)
-        quality = np.array([CHRF().sentence_score(line, texts).score for line, texts in pairs])
+        quality = sentence_chrf(translated.lines, test_set.references)
         report = measure_confidence(values, translated.lines, test_set.references, lengths)
         measured[name, languages] = np.array(values), np.array(lengths), quality, report
     uses = []
@@ -86,10 +86,11 @@ def measure(args: Arguments) -> Iterator[AcrossRecord]:
         for (used, others), (means, tokens, quality, _) in measured.items():
             if others != languages:
                 continue
-            confidence = np.interp(means, curve[:, 0], curve[:, 1])
-            error = calibration_error(calibration_bins(confidence, quality))
+            error = report.calibration_error
+            if used != fitted:
+                confidence = np.interp(means, curve[:, 0], curve[:, 1])
+                error = calibration_error(calibration_bins(confidence, quality))
             is_like = (curve[0, 0] <= means) & (means <= curve[-1, 0]) & (low <= tokens) & (tokens <= high)
-            error = report.calibration_error if used == fitted else error
             uses.append(Use([*languages], fitted, used, round(error, 2), round(100 * float(1 - is_like.mean()), 1)))
     yield AcrossRecord(describe_run(), args.model, args.lines, uses)
 
@@ -97,7 +98,7 @@ def measure(args: Arguments) -> Iterator[AcrossRecord]:
 def as_markdown(record: AcrossRecord) -> str:
     rows = [["direction", "fitted to", "used on", "calibration error", "beyond the fit", "the pipeline says"]]
     for use in record.uses:
-        verdict = "not for this text" if use.unlike > 15 else ""
+        verdict = "not for this text" if use.unlike > 100 * UNLIKE else ""
         shares = [f"{use.calibration_error:.2f}", f"{use.unlike:.1f} %"]
         rows.append(["-".join(use.languages), use.fitted_to, use.used_on, *shares, verdict])
     parts = [

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 from benchmark import BenchmarkArguments, run_benchmark
 from datasets import Dataset
-from sacrebleu.metrics import CHRF
 
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding.decoding_arguments import DecodingArguments
 from vaswani_transformer.evaluation.confidence import ranks
 from vaswani_transformer.evaluation.perplexity import nats_of_pairs
+from vaswani_transformer.evaluation.scores import sentence_chrf
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.model.languages_vaswani import Directions
@@ -89,7 +89,7 @@ def make_entry(args: Arguments) -> Entry:
     sources, translations = columns["source"], columns["translation"]
     saved = args.open(args.model)
     source, target = languages_to_score([saved.config], args.source_language, args.target_language)
-    model, directions, copy = args.load(saved), Directions(saved.config), CHRF()
+    model, directions = args.load(saved), Directions(saved.config)
 
     def means(texts: tuple[str, ...], other: tuple[str, ...], languages: tuple[str, str]) -> np.ndarray:
         """Log-probability a token of each of the other texts, given the text."""
@@ -107,9 +107,7 @@ def make_entry(args: Arguments) -> Entry:
         predictors |= {"the same from target to source": back, "mean of both": (ahead + back) / 2}
     predictors |= {
         "shortness of the source": -np.array([len(text) for text in sources]),
-        "chrF of the copied source": np.array(
-            [copy.sentence_score(*pair).score for pair in zip(sources, ([text] for text in translations), strict=True)]
-        ),
+        "chrF of the copied source": sentence_chrf(sources, [[text] for text in translations]),
         "log-probability a token, by the model that translated": np.array(columns["model_score"], dtype=float),
     }
     judgements = np.array(columns["mean"], dtype=float)

@@ -63,7 +63,7 @@ def n_best_hypotheses(
     Args:
         model: An encoder-decoder model with one EOS.
         sources: Token ids of each source, EOS included.
-        search: Beams, hypotheses, alpha and limit; by default those of the model's generation_config.
+        search: Beams, hypotheses, alpha and limit; by default as in the model's generation_config.
         description: Text of the progress bar.
         options: For `generate`.
     """

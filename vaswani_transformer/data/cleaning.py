@@ -84,7 +84,7 @@ class CleaningRules:
 def clean_corpus(encoded: Dataset, rules: CleaningRules | None = None) -> tuple[Dataset, dict[str, int]]:
     """Drop pairs with an empty side, too long a side, or sides of too different lengths.
 
-    A pair counts for the first rule that drops it; the default rules are those of `CleaningRules`.
+    A pair counts for the first rule that drops it. By default, the rules are `CleaningRules()`.
 
     Returns:
         The kept pairs, and how many were dropped as "empty", "too_long" and "ratio", and how many "kept".

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sacrebleu.metrics import CHRF
 
 from .projection import add_bounds
-from .scores import chrf_score
+from .scores import chrf_score, sentence_chrf
 
 
 # Sentences of a point of the curve at least, and points at most.
@@ -64,11 +63,7 @@ def measure_confidence(
         references: The references of each.
         tokens: Number of tokens of each.
     """
-    metric = CHRF()
-    quality = np.array(
-        [metric.sentence_score(line, list(texts)).score for line, texts in zip(lines, references, strict=True)]
-    )
-    values = np.asarray(means)
+    quality, values = sentence_chrf(lines, references), np.asarray(means)
     if len(lines) < LEAST_SENTENCES or np.ptp(values) == 0 or np.ptp(quality) == 0:
         return None
     confidence = np.zeros(len(values))

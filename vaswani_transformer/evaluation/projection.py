@@ -24,7 +24,7 @@ class Projection:
     """The chrF to expect of a text.
 
     Attributes:
-        chrf: Of the whole: the mean of the lines, weighted by the lengths of the sources, which corpus chrF is near.
+        chrf: Mean of the lines, weighted by the lengths of the sources: close to the chrF of the whole text.
         low, high: Bounds of its 95 % interval, for text that is like the development set.
         outside: Percentage of the lines whose log-probability is beyond the range of the development set.
         lines: The lines; None for a blank source.

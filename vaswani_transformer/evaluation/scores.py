@@ -131,6 +131,13 @@ def chrf_score(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -
     return Score(chrf.corpus_score(hypotheses, _streams(references)).score, chrf.get_signature().format())
 
 
+def sentence_chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
+    """`[sentences]` chrF2 of each hypothesis by sacreBLEU's defaults."""
+    chrf = CHRF()
+    pairs = zip(hypotheses, references, strict=True)
+    return np.array([chrf.sentence_score(line, list(texts)).score for line, texts in pairs])
+
+
 def bleu_by_source_length(
     sources: Sequence[str],
     hypotheses: Sequence[str],

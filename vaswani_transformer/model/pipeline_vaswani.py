@@ -46,7 +46,7 @@ _ONE_SENTENCE_ONLY = ("decoder_input_ids", "force_words", "streamer", "assistant
 
 # Confidence is not for a text with a larger share of translations beyond what was measured; about 0.05 are, of text of
 # the same kind. Fewer sentences do not tell.
-_UNLIKE, _ENOUGH = 0.15, 20
+UNLIKE, _ENOUGH = 0.15, 20
 
 # Keywords of `generate` that `SearchOptions` have, or that change no translation.
 _PLAIN_KEYWORDS = {*LENGTH_FIELDS, *(field.name for field in fields(SearchOptions)), "use_cache"}
@@ -340,7 +340,7 @@ def translate_in_batches(
             if engine is not None and scorer is not None:  # it ranks by rules of its own
                 ranked = [sorted(each, key=lambda one: -one.score.score) for each in ranked]
             yield indices, ranked
-        if len(is_unlike) >= _ENOUGH and sum(is_unlike) > _UNLIKE * len(is_unlike):
+        if len(is_unlike) >= _ENOUGH and sum(is_unlike) > UNLIKE * len(is_unlike):
             logger.warning(
                 f"confidence: is not for this text; {sum(is_unlike)} of its {len(is_unlike)} translations are beyond "
                 "the log-probabilities and lengths that were measured; use score.py --confidence on text of this kind"

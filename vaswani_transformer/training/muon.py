@@ -91,7 +91,7 @@ def parameter_groups(model: torch.nn.Module, weight_decay: float, decayed: Conta
     """Groups for `Muon`: the matrices of linear layers without the softmax, and all other parameters but frozen ones.
 
     A softmax that shares the matrix of an embedding is an embedding. The weight decay is for the parameters that
-    `decayed` names, such as those of `Trainer.get_decay_parameter_names`, which leaves out biases and norms.
+    `decayed` names, such as `Trainer.get_decay_parameter_names` returns, which leaves out biases and norms.
     """
     linear = {
         f"{name}.weight"
