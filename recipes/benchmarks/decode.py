@@ -38,6 +38,7 @@ from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.memory import keep_freed_memory
+from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.model.saved_model import SavedModel, open_model
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
@@ -59,6 +60,7 @@ class Arguments(DeviceArguments):
 
     model: str = option(MISSING, "Directory of a trained model.")
     exports: list[str] = option([], "Exports to CTranslate2, as --engine of translate.py.")
+    target_language: str | None = option(None, "Code of the language to translate into, of a model of several.")
     text: str = option(MISSING, "Source sentences, one a line.")
     references: str | None = option(None, "Their translations, for BLEU.")
     sentences: int = option(500, "Sentences to translate, from all over the text.", COUNT)
@@ -211,7 +213,10 @@ def compare(
     systems = [*peers(model, args, beams), *exports(model, tokenizer, args, beams), *ours(model, args, beams)]
     compared = [(system, size) for system in systems for size in args.batch_sizes]
     searches = [partial(in_batches, system.search, size=size, is_sorted=system.is_sorted) for system, size in compared]
-    sources, language = tokenizer(sentences).input_ids, saved.config.target_language
+    directions = Directions(saved.config)
+    tag = directions.tag(None, args.target_language, is_required=True)
+    sources = tokenizer([directions.tagged(sentence, tag) for sentence in sentences]).input_ids
+    _, language = directions.languages(tag)
     seconds, outputs = measure_in_turn(searches, sources, args.rounds, args.model)
     expected = next(tokens for (system, _), tokens in zip(compared, outputs, strict=True) if system.name[:4] == "ours")
     rows = []
