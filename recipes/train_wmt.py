@@ -103,7 +103,9 @@ def score(
     if not PartialState().is_main_process:
         return None, translations
     scores = score_texts(source, translations, references, languages)
-    return replace(scores, perplexity=reference_perplexity, seconds=seconds), translations
+    pathologies = find_pathologies(source, translations, [[text] for text in references], languages)
+    scores = replace(scores, perplexity=reference_perplexity, seconds=seconds, pathologies=pathologies)
+    return scores, translations
 
 
 def score_texts(
@@ -115,7 +117,6 @@ def score_texts(
         bleu=sacrebleu_score(translations, references, languages[1]),
         chrf=chrf_score(translations, one_each),
         by_source_length=bleu_by_source_length(source, translations, one_each, languages[1]),
-        pathologies=find_pathologies(source, translations, one_each, languages),
     )
 
 

@@ -65,6 +65,7 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(
         ("train", "TrainRecord"),
         ("train_epyc", "TrainRecord"),
         ("judgements", "JudgementsRecord"),
+        ("across", "AcrossRecord"),
         ("trust", "TrustRecord"),
     ],
 )
@@ -93,6 +94,26 @@ def test_decode_measures_each_system_in_batches_of_each_size(trained, tokenizer,
     assert {row.same_as_ours for row in greedy.rows} == {1.0}
     assert {row.system for row in beam.rows} - {*names} == {"ours, float32, sorted, stopping as CTranslate2"}
     assert "| CTranslate2, exported, shortlist " in (output / "decode.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.system
+def test_across_compares_each_fit_with_each_corpus_of_its_direction(trained, tokenizer, tmp_path):
+    trained.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    pairs = phrasebook("train")[:300]
+    usual = write_pairs(pairs, tmp_path / "usual.en", tmp_path / "usual.de")
+    odd = write_pairs(phrasebook("train")[300:600], tmp_path / "odd.en", tmp_path / "odd.de")
+    options = ("--names", "usual", "odd", "again", "--lines", 250, "--output", tmp_path / "out")
+    call_recipe("benchmarks/across.py", "--model", tmp_path / "model", "--corpora", *usual, *odd, *usual, *options)
+    record = recipe_module("benchmarks/across.py").AcrossRecord.load(tmp_path / "out" / "across.json")
+    uses = {(use.fitted_to, use.used_on): use for use in record.uses}
+    assert len(uses) == len(record.uses) == 9
+    assert {tuple(use.languages) for use in record.uses} == {("en", "de")}
+    assert uses["usual", "usual"] == dataclasses.replace(uses["again", "again"], fitted_to="usual", used_on="usual")
+    assert uses["usual", "again"].unlike == uses["usual", "usual"].unlike != uses["usual", "odd"].unlike
+    errors = {names: use.calibration_error for names, use in uses.items()}
+    assert errors["odd", "usual"] == errors["odd", "again"] != errors["odd", "odd"]
+    assert errors["usual", "again"] != errors["usual", "usual"]  # which is cross-validated
 
 
 @pytest.mark.system

@@ -70,6 +70,17 @@ def test_a_phrase_is_repeated_if_neither_the_source_nor_the_language_does(sides,
     assert (detector.kind(source, translation) == "repeated") == is_repeated
 
 
+def test_without_references_frequent_words_may_follow_themselves(sides):
+    sources, targets = sides
+    planted = {
+        "The hens that lay them.": "Hennen, die die legen.",
+        "No, Tom.": "Nein nein, Tom.",
+        "He is old.": "Er ist alt ist alt.",
+    }
+    found = find_pathologies([*planted, *sources], [*planted.values(), *targets], None, EN_DE)
+    assert found.lines["repeated"] == [2, 3]
+
+
 def test_where_characters_are_not_separated_phrases_of_four_are_repeated():
     detector = PathologyDetector(["I read."], ["我看书。"], ("en", "zh"))
     assert detector.kind("He reads daily.", "他天天看报。") is None

@@ -68,6 +68,11 @@ def test_in_a_pipe_each_log_is_a_line(args, model, tokenizer, capsys):
     assert lines == [f"{step}/3  {'  '.join(values)}" for step, values in logged if values]
 
 
+def test_in_a_pipe_a_training_of_minutes_counts_them(args, model, tokenizer, capsys):
+    train(args, model, tokenizer, minutes=10)
+    assert re.search(r"^2 steps, \d\.\d/10 min  loss=", capsys.readouterr().err, re.M)
+
+
 @pytest.mark.parametrize("minutes", [None, 10.0])
 def test_a_terminal_shows_one_bar_of_steps_or_minutes(minutes, args, model, tokenizer, monkeypatch):
     for name in ("COLUMNS", "LINES"):

@@ -62,7 +62,8 @@ def test_lines_to_check_and_blank_lines():
     first, blank, second, third = projection.lines
     assert blank is None
     assert (first.chrf, first.low, first.high) == (50, 35, 65)
-    assert (second.chrf, third.chrf) == (20, 80)
+    assert (second.chrf, second.low, second.high) == (20, 0, 30)  # not measured
+    assert (third.chrf, third.low) == (80, 60)
     assert projection.chrf == pytest.approx((2 * 50 + 4 * 20 + 2 * 80) / 8)
     lines = (0.25 * 12) ** 2 + (0.5 * 8) ** 2 + (0.25 * 16) ** 2
     points = ((0.125 + 0.5) * 8) ** 2 / 100 + ((0.125 + 0.25) * 16) ** 2 / 100

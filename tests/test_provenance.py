@@ -52,3 +52,9 @@ def test_a_published_command_tells_of_no_user_and_no_token(monkeypatch, tmp_path
     monkeypatch.setattr(sys, "argv", [str(Path.cwd() / "recipes" / "x.py"), *options])
     expected = f"python recipes/x.py --model m --output o --text a=/b {tmp_path.name} 'two words'"
     assert describe_run().command == f"{expected} --hub_token ... --hub_token ... --hub-token ... --hub-token ... -n"
+
+
+def test_the_command_is_vaswani_if_that_was_called(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/recipes/train_wmt.py", "--config", "small"])
+    monkeypatch.setattr(sys.modules["__main__"], "COMMAND", "vaswani train", raising=False)
+    assert describe_run().command == "vaswani train --config small"

@@ -214,7 +214,7 @@ def test_a_tokenizer_with_other_special_ids_is_refused(model):
 
 @pytest.mark.parametrize("name", ["/nowhere", "nobody/nothing", ""])
 def test_a_name_without_a_model_is_refused(name):
-    with pytest.raises(ValueError, match=f"^compare: {name}: is no saved model, and the Hub does not"):
+    with pytest.raises(ValueError, match=f"^compare: {name}: is no directory, and the Hub does not"):
         open_model(name, option="compare")
 
 

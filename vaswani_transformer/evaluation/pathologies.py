@@ -14,6 +14,7 @@ from ..model.languages_vaswani import writes_spaces
 _KINDS = ("blank", "copied", "source language", "repeated", "truncated")
 
 _NATS = 3.0  # evidence for the source's language that one line in a thousand of people's translations has
+_FREQUENT_LINES, _FREQUENT_SHARE = 10, 0.05  # a frequent word is in as many lines at least, and in this share of them
 _DEVIATIONS, _SHARE = 3.0, 0.6  # a truncated line: standard deviations below the expected length, and its share at most
 
 
@@ -50,7 +51,10 @@ def find_pathologies(
     targets = translations if references is None else [texts[0] for texts in references]
     detector = PathologyDetector(sources, targets, languages)
     if references is None:
-        detector.usual.clear()  # what they repeat may be wrong
+        # What they repeat may be wrong, but for words as frequent as "vous", which may follow themselves.
+        counts = Counter(word for text in translations for word in set(_words(text)))
+        least = max(_FREQUENT_LINES, _FREQUENT_SHARE * len(translations))
+        detector.usual = {(word,) for word, count in counts.items() if count >= least}
     lines: dict[str, list[int]] = {kind: [] for kind in _KINDS}
     for row, (source, translation) in enumerate(zip(sources, translations, strict=True)):
         kind = detector.kind(source, translation)

@@ -12,7 +12,10 @@ _NEAREST = 40  # sentences of a point's bounds at least
 
 @dataclass(frozen=True)
 class ProjectedLine:
-    """The chrF to expect of a line, and bounds within which the chrF of four lines of five lies."""
+    """The chrF to expect of a line, and bounds within which the chrF of four lines of five lies.
+
+    A line that is less probable than those that were measured has the least probable's, and 0 as its lower bound.
+    """
 
     chrf: float
     low: float
@@ -81,6 +84,7 @@ def project(
     weights = np.array([len(sources[row]) for row in rows], dtype=float)
     weights /= weights.sum()
     chrf, low, high = (np.interp(known, values, column) for column in (chrfs, lows, highs))
+    low[known < values[0]] = 0.0  # how bad such lines are was not measured
     # Errors of the lines are independent. The curve's are not: a point's moves all lines that are near it.
     shares = np.array([np.interp(known, values, point) @ weights for point in np.eye(len(values))])  # [points]
     variance = np.sum((weights * np.interp(known, values, deviations)) ** 2)

@@ -140,7 +140,8 @@ def open_model(
             try:
                 directory = Path(snapshot_download(str(name), allow_patterns=patterns))
             except (ValueError, OSError) as error:
-                raise ValueError(f"is no saved model, and the Hub does not provide it ({error})") from error
+                reason = str(error).partition(". ")[0]  # the rest is advice on the Hub
+                raise ValueError(f"is no directory, and the Hub does not provide it ({reason})") from error
         config = _configuration(directory, trust_remote_code)
         is_ours = isinstance(config, VaswaniConfig)
         if is_ours and (directory / MANIFEST_NAME).exists() and (damage := find_damage(directory, *MODEL_FILES)):

@@ -55,9 +55,10 @@ def option(
         help: Its line in `--help`.
         interval: The numbers that it accepts.
         alias: Another name, such as "--from".
-        metadata: `decides`: a `Decision`; `paper`: the paper's value, or a tuple with a value for each of its models.
+        metadata: `decides`: a `Decision`; `paper`: the paper's value, or a tuple with a value for each of its models;
+            `is_shown`: False if only `--help_all` shows it.
     """
-    metadata |= {"help": help, "is_shown": True} | ({} if interval is None else {"interval": interval})
+    metadata = {"help": help, "is_shown": True, **metadata} | ({} if interval is None else {"interval": interval})
     if alias is not None:
         metadata["aliases"] = [alias]
     if default is dataclasses.MISSING:

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from ..data.preparation_arguments import PreparationArguments
 from ..data.prepared_directory import TrainingData
+from ..io.console import program_name
 from ..io.typed_json import from_json
 from .records import Provenance, RunData, RunModel
 
@@ -30,7 +31,7 @@ def describe_run(repository: str | None = None) -> Provenance:
     shown = ["..." if before in secret else str(published(word)) for before, word in pairwise(["", *words])]
     names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu", "sacremoses")
     return Provenance(
-        command=shlex.join(["python", *shown]),
+        command=shlex.join([*(program_name("").split() or ["python", shown[0]]), *shown[1:]]),
         commit=_commit(),
         date=date.today().isoformat(),
         hardware=_hardware(),

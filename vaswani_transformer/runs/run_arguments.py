@@ -144,13 +144,22 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     optim: OptimizerNames | str = option(
         Seq2SeqTrainingArguments.optim, "Optimizer, by transformers' name.", decides="weights"
     )
-    optim_args: str | None = option(None, "Options of some optimizers.", decides="weights")
-    optim_target_modules: list[str] | None = option(None, "Modules that GaLore optimizes.", decides="weights")
-    neftune_noise_alpha: float | None = option(None, "Noise on embeddings (NEFTune).", decides="weights")
-    tf32: bool | None = option(None, "Use TF32 for products in float32, on a GPU.", decides="weights")
+    optim_args: str | None = option(None, "Options of some optimizers.", decides="weights", is_shown=False)
+    optim_target_modules: list[str] | None = option(
+        None, "Modules that GaLore optimizes.", decides="weights", is_shown=False
+    )
+    neftune_noise_alpha: float | None = option(
+        None, "Noise on embeddings (NEFTune).", decides="weights", is_shown=False
+    )
+    tf32: bool | None = option(None, "Use TF32 for products in float32, on a GPU.", decides="weights", is_shown=False)
     torch_compile: bool = option(False, "Compile the model; faster on a GPU.", decides="weights")
     weight_decay: float = option(0.0, "Weight decay of the optimizer.", NOT_NEGATIVE, decides="weights", paper=0.0)
     average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None, paper=(5, 20))
+    num_train_epochs: float = option(3.0, "Epochs to train, without max_steps.", decides=None)
+    max_steps: int = option(-1, "Steps to train, instead of epochs.", decides=None)
+    logging_steps: float = option(500, "Steps between logs, or their share of all steps.", decides=None)
+    save_steps: float = option(500, "Steps between checkpoints, or their share of all steps.", decides=None)
+    eval_steps: float | None = option(None, "Steps between evaluations, with eval_strategy steps.", decides=None)
     save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE, decides=None)
     max_minutes: float | None = option(None, "Minutes after which training ends.", POSITIVE, decides=None)
     eval_bleu: int | None = option(
@@ -183,7 +192,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     metric_for_best_model: Literal["bleu", "loss"] | None = option(
         None, "What early_stopping_patience watches; by default bleu with eval_bleu, else loss.", decides=None
     )
-    hub_strategy: Literal["end"] = option("end", "When to push: after scoring.", decides=None)
+    hub_strategy: Literal["end"] = option("end", "When to push: after scoring.", decides=None, is_shown=False)
 
     def __post_init__(self) -> None:
         self.resolve()

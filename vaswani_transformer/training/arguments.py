@@ -59,12 +59,16 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         False,
         "Look for parameters without a gradient; not needed, because every step uses every parameter.",
         decides=None,
+        is_shown=False,
     )
     max_grad_norm: float = option(
         0.0, "Maximum gradient norm; 0 disables clipping.", NOT_NEGATIVE, decides="weights", paper=0.0
     )
     logging_nan_inf_filter: bool = option(
-        False, "Log another value for a loss that is not finite; training ends at the first one anyway.", decides=None
+        False,
+        "Log another value for a loss that is not finite; training ends at the first one anyway.",
+        decides=None,
+        is_shown=False,
     )
     virtual_ranks: int | None = option(
         None,

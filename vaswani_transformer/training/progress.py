@@ -64,7 +64,10 @@ class TrainingProgress(ProgressCallback):
         self.training_bar.set_postfix_str("  ".join(f"{name}={value}" for name, value in self._values.items()))
         if self.training_bar.disable and values:
             shown = "  ".join(f"{name}={value}" for name, value in values.items())
-            print(f"{state.global_step}/{state.max_steps}  {shown}", file=sys.stderr, flush=True)
+            done = f"{state.global_step}/{state.max_steps}"
+            if self.max_minutes is not None:
+                done = f"{state.global_step} steps, {self._done(state):.1f}/{self.max_minutes:g} min"
+            print(f"{done}  {shown}", file=sys.stderr, flush=True)
 
     def _done(self, state: TrainerState) -> float:
         return state.global_step if self.max_minutes is None else (time.monotonic() - self._began) / 60
