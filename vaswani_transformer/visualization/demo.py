@@ -36,9 +36,10 @@ LOOK: dict[str, Any] = {
 .gradio-container :focus-visible { outline: 3px solid var(--color-accent) !important; outline-offset: 1px; }
 .result { margin-top: 1.5rem; overflow: auto hidden; }
 .result h2 { font-size: 1.15rem; overflow-wrap: anywhere; }
-.result table { border-collapse: collapse; margin: 0.5rem 0; font-variant-numeric: tabular-nums; }
+.result table { border-collapse: collapse; margin: 0.5rem 0; min-width: min(100%, 27rem); }
 .result caption { text-align: start; font-weight: 600; }
 .result th, .result td { border: 1px solid var(--border-color-primary); padding: 0.3rem 0.6rem; text-align: start; }
+.result td { font-variant-numeric: tabular-nums; }
 """,
 }
 
@@ -109,7 +110,10 @@ def translate_text(
     translations = in_order(batches)
     sources = [directions.split(sentence)[1] for sentence in paragraph.sentences]
     pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
-    result = pages.get_template("demo.html.jinja").render(sentences=zip(sources, translations, strict=True))
+    is_measured = getattr(model.config, "confidence_curve", None) is not None
+    result = pages.get_template("demo.html.jinja").render(
+        sentences=zip(sources, translations, strict=True), is_measured=is_measured
+    )
     return paragraph.join([hypotheses[0].text for hypotheses in translations]), result
 
 
