@@ -11,19 +11,10 @@ Each text must have the SHA-256 that the package records. Files that are there a
 the same command continues. The source and the licence of each corpus are printed.
 """
 
-import gzip
-import hashlib
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets import DownloadConfig, DownloadManager
-
-from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicFile, public_corpus
-from vaswani_transformer.data.text_files import open_binary
-from vaswani_transformer.io.console import PlainConsole, ProgressBar, one_line
-from vaswani_transformer.io.files import atomic_write
-from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA
 from vaswani_transformer.options.arguments import option
 from vaswani_transformer.options.parser import RecipeParser
 
@@ -39,9 +30,30 @@ class GetDataArguments:
     output_dir: str = option("data", "Directory to make the folders of the corpora in.")
 
 
-def main() -> None:
+def make_parser() -> RecipeParser:
     parser = RecipeParser((GetDataArguments,), usage="%(prog)s CORPUS ... [--from DIRECTORY] [--output_dir DIRECTORY]")
     parser.add_argument("corpora", nargs="+", metavar="CORPUS", choices=PUBLIC_CORPORA, help=NAMES, is_shown=True)
+    return parser
+
+
+if __name__ == "__main__":
+    make_parser().check()  # the imports below take seconds
+
+import gzip
+import hashlib
+import re
+
+from datasets import DownloadConfig, DownloadManager
+
+from vaswani_transformer.data.public_corpora import PublicFile, public_corpus
+from vaswani_transformer.data.text_files import open_binary
+from vaswani_transformer.io.console import PlainConsole, ProgressBar, one_line
+from vaswani_transformer.io.files import atomic_write
+from vaswani_transformer.launch.faults import exit_on_error
+
+
+def main() -> None:
+    parser = make_parser()
     (args,) = parser.parse()
     with exit_on_error("get_data.py", "repeat the command to continue"):
         for name in parser.read().corpora:
