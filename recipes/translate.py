@@ -33,32 +33,16 @@ all.
     python recipes/translate.py --model runs/seed-1 --ensemble runs/seed-2 --input news.en --output news.de
 """
 
-import re
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import cast
 
-import torch
-from accelerate import PartialState
-
-from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
-from vaswani_transformer.decoding.line_translation import LineTranslator
-from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.decoding.translation_options import TranslationOptions
-from vaswani_transformer.io.console import ProgressBar
-from vaswani_transformer.io.files import atomic_write, locked
-from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
 
 
-# Lines that `--precision auto` translates in each precision, and lines of a file for which that is worth it.
+# Lines that `--precision auto` translates in each precision, and lines of a file for which speed is worth a thought.
 MEASURED_LINES, WORTH_MEASURING = 64, 2000
 
 
@@ -79,6 +63,29 @@ class TranslateArguments(TranslationOptions):
     def is_stream(self) -> bool:
         """Whether lines come from standard input, or go to standard output."""
         return "-" in (self.input, self.output)
+
+
+if __name__ == "__main__":
+    RecipeParser((TranslateArguments,)).check()  # the imports below take seconds
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from importlib.util import find_spec
+from itertools import islice
+
+import torch
+from accelerate import PartialState
+
+from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
+from vaswani_transformer.decoding.line_translation import LineTranslator
+from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
+from vaswani_transformer.io.console import ProgressBar
+from vaswani_transformer.io.files import atomic_write, locked
+from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.launch.processes import on_main_process
+from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
 
 
 def main() -> None:
@@ -148,6 +155,7 @@ def translate_file(args: TranslateArguments) -> None:
         def begin() -> tuple[list[int], DecodingPrecision]:
             exit_stack.enter_context(locked(Path(args.output), "output"))
             missing = translation.begin(lambda: choose_precision(args, translation))
+            name_faster_engine(args, len(translation.lines))
             if finished := translation.count - len(missing):
                 print(f"{finished} of {translation.count} shards are finished already; continuing", file=sys.stderr)
             return missing, args.precision
@@ -162,6 +170,14 @@ def translate_file(args: TranslateArguments) -> None:
             state.wait_for_everyone()
         if state.is_main_process:
             translation.collect()
+
+
+def name_faster_engine(args: TranslateArguments, lines: int) -> None:
+    """Say that CTranslate2 would be faster, where it is installed and could take the place of the model."""
+    could = args.engine is None and not args.ensemble and PartialState().device.type == "cpu"
+    if could and lines >= WORTH_MEASURING and find_spec("ctranslate2"):
+        line = "--engine ctranslate2 is faster on this processor; with several beams, some translations differ"
+        print(line, file=sys.stderr)
 
 
 def choose_precision(args: TranslateArguments, translation: ShardedTranslation) -> DecodingPrecision:
