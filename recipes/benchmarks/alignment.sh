@@ -52,8 +52,10 @@ measure "the diagonal"
 
 align
 measure "all heads of the last layer"
-align --reverse_model "$model" > $work/choice
+align --reverse_model "$model" --choose_pairs 200
 measure "product of both directions"
+align
+measure "chosen heads"
 
 for language in en fr; do gold_tokens $language > $work/all.$language; done
 "$eflomal" --overwrite -s $work/all.en -t $work/all.fr -f $work/links -r $work/reverse
