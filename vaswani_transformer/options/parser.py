@@ -2,6 +2,7 @@
 
 import argparse
 import difflib
+import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -67,6 +68,8 @@ class RecipeParser(HfArgumentParser):
         return super().add_argument(*names, **kwargs)
 
     def error(self, message: str) -> NoReturn:
+        if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of the machine says the same
+            sys.exit(1)
         sys.exit(f"{self.prog}: {one_line(message)}")  # its usage of two hundred options would hide the line
 
     def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
