@@ -31,6 +31,7 @@ setup(
             "py.typed",
             "data/phrasebook.tsv.bz2",
             "data/public_corpora.json",
+            "data/*.digests",
             "parsing/*.md.jinja",
             "parsing/demo/*.mrg.xz",
             "runs/*.md.jinja",

@@ -3,23 +3,28 @@
     python recipes/get_data.py multi30k
     python recipes/get_data.py tatoeba_en-de craft --from ../shared/data
 
-multi30k, newstest and craft come from public repositories, at a commit. tatoeba_en-de, tatoeba_en-fr and canlaws_en-fr
-have no public source with the same splits, and can only be copied. `--from` names a directory with a folder for each
-corpus; then no network is needed.
+multi30k, newstest and craft come from public repositories, at a commit, and each text must have the SHA-256 that the
+package records. tatoeba_en-de and tatoeba_en-fr are split from today's archive: valid and test are the pinned pairs, as
+far as they are still in it, and train is others. canlaws_en-fr has no public source with the same splits, and can only
+be copied. `--from` names a directory with a folder for each corpus; then all are the pinned texts, without a network.
 
-Each text must have the SHA-256 that the package records. Files that are there are left alone, and after an interruption
-the same command continues. The source and the licence of each corpus are printed.
+Files that are there are left alone, and after an interruption the same command continues. The source and the licence of
+each corpus are printed.
 """
 
 import gzip
 import hashlib
 import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from zipfile import BadZipFile, ZipFile
 
 from datasets import DownloadConfig, DownloadManager
 
-from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicFile, public_corpus
+from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicCorpus, PublicFile, public_corpus, split_pairs
 from vaswani_transformer.data.text_files import open_binary
 from vaswani_transformer.io.console import PlainConsole, ProgressBar, one_line
 from vaswani_transformer.io.files import atomic_write
@@ -49,26 +54,69 @@ def main() -> None:
 
 
 def run(name: str, args: GetDataArguments) -> None:
-    corpus = public_corpus(name)
-    folder = Path(args.output_dir, name)
-    missing = {file: entry for file, entry in corpus.files.items() if not is_there(folder / file, entry)}
+    corpus, folder, console = public_corpus(name), Path(args.output_dir, name), PlainConsole()
+    missing = {file: entry for file, entry in corpus.files.items() if not (folder / file).exists()}
+    others = other_texts(folder, corpus)
+    if others and corpus.archive is None:
+        raise ValueError(f"{folder / others[0]}: is another text than the corpus's; remove it, and repeat the command")
     if missing and args.copy is None and corpus.missing is not None:
         raise ValueError(f"{name}: {corpus.missing}; name a directory that has a copy with --from")
-    copy = None if args.copy is None or not missing else folder_of_copy(Path(args.copy), (name, *corpus.other_names))
-    for file, entry in missing.items():
-        content = download(name, file, entry) if copy is None else read_copy(copy / file, entry)
+    new = 0
+    for file, content in new_files(name, corpus, missing, args.copy) if missing else ():
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         atomic_write(folder / file, [content])
-    console = PlainConsole()
-    console.print(f"{folder}: {corpus.title}; {len(missing)} of {len(corpus.files)} files are new", soft_wrap=True)
+        new += 1
+    console.print(f"{folder}: {corpus.title}; {new} of {len(corpus.files)} files are new", soft_wrap=True)
+    if others := other_texts(folder, corpus):
+        console.print(f"of the archive when it was downloaded, not as pinned: {', '.join(others)}", soft_wrap=True)
     console.print(f"source: {corpus.source}\nlicence: {corpus.licence}", soft_wrap=True)
 
 
-def is_there(path: Path, entry: PublicFile) -> bool:
-    """Whether a file exists; raises a ValueError if its text is not the corpus's."""
-    if path.exists() and text_digest(path) != entry.sha256:
-        raise ValueError(f"{path}: is another text than the corpus's; remove it, and repeat the command")
-    return path.exists()
+def other_texts(folder: Path, corpus: PublicCorpus) -> list[str]:
+    """The files that are there with another text than the corpus's."""
+    there = {file: folder / file for file in corpus.files if (folder / file).exists()}
+    return [file for file, path in there.items() if text_digest(path) != corpus.files[file].sha256]
+
+
+def new_files(
+    name: str, corpus: PublicCorpus, missing: dict[str, PublicFile], copy: str | None
+) -> Iterator[tuple[str, bytes]]:
+    """Missing files with their compressed texts; of an archive, all files, since it may have changed."""
+    if copy is not None:
+        folder = folder_of_copy(Path(copy), (name, *corpus.other_names))
+        yield from ((file, read_copy(folder / file, entry)) for file, entry in missing.items())
+    elif corpus.archive is not None:
+        yield from split_archive(name, corpus.archive)
+    else:
+        yield from ((file, download(name, file, entry)) for file, entry in missing.items())
+
+
+def split_archive(name: str, archive: str) -> Iterator[tuple[str, bytes]]:
+    """Files of a corpus from an archive of lines "English<TAB>other language<TAB>attribution"."""
+    (content,) = fetch([archive], name)
+    try:
+        with ZipFile(BytesIO(content)) as members:
+            text = TextIOWrapper(members.open(Path(archive).name.replace("-eng.zip", ".txt")), encoding="utf-8")
+            pairs = [(first, second) for first, second, *_ in (line.rstrip("\n").split("\t") for line in text)]
+    except (BadZipFile, KeyError) as error:
+        raise ValueError(f"{archive}: {one_line(error)}; give a copy with --from") from error
+    splits, gone = split_pairs(name, pairs)
+    for split, numbers in gone.items():
+        if numbers:
+            print(f"{split}: the archive lacks {len(numbers)} pairs, of lines {', '.join(map(str, numbers))}")
+    languages = name.removeprefix("tatoeba_")
+    for split, chosen in splits.items():
+        for side, language in enumerate(languages.split("-")):
+            yield f"{split}.{language}.gz", compressed(pair[side] for pair in chosen)
+    translations = defaultdict(list)
+    for first, second in (*splits["test"], *pairs):
+        translations[first].append(second)
+    lines = ("\t".join([first, *dict.fromkeys(translations[first])]) for first, _ in splits["test"])
+    yield f"test.multiref.{languages}.tsv.gz", compressed(lines)
+
+
+def compressed(lines: Iterable[str]) -> bytes:
+    return gzip.compress("".join(line + "\n" for line in lines).encode(), mtime=0)
 
 
 def folder_of_copy(parent: Path, names: tuple[str, ...]) -> Path:
@@ -92,27 +140,31 @@ def text_digest(path: Path) -> str:
 
 
 def download(corpus: str, file: str, entry: PublicFile) -> bytes:
-    """A file's text from its source, compressed; what has arrived stays in the cache of `datasets`.
-
-    Raises:
-        OSError: An address cannot be reached.
-        ValueError: The text is not the corpus's.
-    """
-    manager = DownloadManager(download_config=DownloadConfig(disable_tqdm=True), record_checksums=False)
-    texts = []
-    for url in ProgressBar(entry.urls, f"{corpus}/{file}", leave=False):
-        try:
-            content = Path(manager.download(url)).read_bytes()
-            texts.append(gzip.decompress(content) if url.endswith(".gz") else content)
-        except Exception as error:  # fsspec, aiohttp and gzip raise errors of many types
-            cause = one_line(error.__cause__ or error) or type(error).__name__
-            raise OSError(f"{url}: {cause}; repeat the command to continue, or give --from") from error
-    text = b"".join(texts)
+    """A file's text from its source, compressed; raises a ValueError if the text is not the corpus's."""
+    text = b"".join(fetch(entry.urls, f"{corpus}/{file}"))
     if ".mrg" in file:
         text = one_tree_a_line(text)
     if hashlib.sha256(text).hexdigest() != entry.sha256:
         raise ValueError(f"{file}: {entry.urls[0]} is another text than the corpus's; name a copy of it with --from")
     return gzip.compress(text, mtime=0)
+
+
+def fetch(urls: Sequence[str], title: str) -> Iterator[bytes]:
+    """Contents of addresses, decompressed; what has arrived stays in the cache of `datasets`.
+
+    Raises:
+        OSError: An address cannot be reached.
+    """
+    agent = {"headers": {"User-Agent": "vaswani_transformer"}}  # some servers refuse that of Python's libraries
+    config = DownloadConfig(disable_tqdm=True, storage_options=agent)
+    manager = DownloadManager(download_config=config, record_checksums=False)
+    for url in ProgressBar(urls, title, leave=False):
+        try:
+            content = Path(manager.download(url)).read_bytes()
+            yield gzip.decompress(content) if url.endswith(".gz") else content
+        except Exception as error:  # fsspec, aiohttp and gzip raise errors of many types
+            cause = one_line(error.__cause__ or error) or type(error).__name__
+            raise OSError(f"{url}: {cause}; repeat the command to continue, or give --from") from error
 
 
 def one_tree_a_line(text: bytes) -> bytes:

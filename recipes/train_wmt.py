@@ -6,7 +6,7 @@ On one device; on the 8 GPUs of a machine; with options that override the config
     accelerate launch --config_file recipes/launch/8gpu.yaml recipes/train_wmt.py \
         --config recipes/configs/wmt14_en_de_base.yaml
     python recipes/train_wmt.py --config recipes/configs/demo.yaml --max_steps 100 --output_dir runs/short
-    python recipes/train_wmt.py --config recipes/configs/multi30k_tuned.yaml  # fine-tunes a saved model
+    python recipes/train_wmt.py --config recipes/configs/multi30k_tuned.yaml  # fine-tunes model_cards/tatoeba-de-en
 
 After the run, the output directory has the averaged model, its tokenizer, its model card, `all_results.json`,
 `translations.test.txt`, and plots of the learning curve and of BLEU by source length. With `--push_to_hub

@@ -2,12 +2,15 @@
 
 import gzip
 import hashlib
+import io
+import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from subprocess import CompletedProcess
+from zipfile import ZipFile
 
 import datasets
 import pytest
@@ -156,12 +159,73 @@ def test_a_changed_file_is_an_error(server, tmp_path):
     assert text_of(changed) == 2 * TREES
 
 
+def lines_of(path: Path) -> list[str]:
+    return text_of(path).decode().split("\n")[:-1]
+
+
+@pytest.mark.parametrize("name", ["tatoeba_en-de", "tatoeba_en-fr"])
+def test_an_archive_is_split_as_the_corpus_was(name, server, shared_data, tmp_path, monkeypatch):
+    original, written = shared_data / name, tmp_path / "data" / name
+    languages = name.removeprefix("tatoeba_").split("-")
+
+    def pairs(folder: Path, split: str) -> list[tuple[str, ...]]:
+        return list(zip(*(lines_of(folder / f"{split}.{language}.gz") for language in languages), strict=True))
+
+    multiref = f"test.multiref.{'-'.join(languages)}.tsv.gz"
+    rows = [line.split("\t") for line in lines_of(original / multiref)]
+    others = [(english, text) for english, *texts in rows for text in texts[1:]]
+    train, valid, test = (pairs(original, split) for split in ("train", "valid", "test"))
+    train = train[::10]  # enough to be quick
+    leaks = [(test[0][0], "Neu."), ("New.", valid[0][1]), ("New.", test[1][1])]
+    added = [("New.", "Neu."), ("Newer.", train[0][1])]
+    archive = [*train, *valid, *test, *leaks[1:], *added]
+    random.Random(0).shuffle(archive)
+    archive += [*others, leaks[0]]  # the order of an English sentence's translations is that of the archive
+
+    def serve(pairs: list[tuple[str, ...]]) -> None:
+        stem = {"de": "deu", "fr": "fra"}[languages[1]]
+        lines = "".join(f"{english}\t{other}\tCC-BY 2.0 Attribution: tatoeba.org\n" for english, other in pairs)
+        with ZipFile(packed := io.BytesIO(), "w") as members:
+            members.writestr(f"{stem}.txt", lines)
+        path = f"{len(server.contents)}/{stem}-eng.zip"  # another each time, since what was downloaded is cached
+        server.contents[path] = packed.getvalue()
+        monkeypatch.setitem(public_corpora._TABLE, name, public_corpora._TABLE[name] | {"archive": server.url + path})
+
+    serve(archive)
+    done = get(name, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "7 of 7 files are new" in done.stdout
+    assert "lacks" not in done.stdout
+    changed = (multiref, *(f"train.{language}.gz" for language in sorted(languages)))
+    assert f"not as pinned: {', '.join(changed)}\n" in done.stdout
+    for path in original.glob("*.gz"):
+        if path.name not in changed:
+            assert text_of(written / path.name) == text_of(path)
+    assert Counter(pairs(written, "train")) == Counter([*train, *added])
+    expected = lines_of(original / multiref)
+    assert lines_of(written / multiref) == [f"{expected[0]}\tNeu.", *expected[1:]]
+    again = get(name, folder=tmp_path)
+    assert "0 of 7 files are new" in again.stdout
+    assert "not as pinned" in again.stdout
+
+    (written / changed[0]).unlink()
+    serve([pair for pair in archive if pair not in (valid[2], test[6], test[1999])])
+    done = get(name, folder=tmp_path)
+    assert "valid: the archive lacks 1 pairs, of lines 3\n" in done.stdout
+    assert "test: the archive lacks 2 pairs, of lines 7, 2000\n" in done.stdout
+    assert pairs(written, "test") == [*test[:6], *test[7:1999]]
+    serve(added)
+    (written / changed[0]).unlink()
+    refused = get(name, folder=tmp_path)
+    assert refused.stderr.startswith("get_data.py: 0 of the 4000 held-out pairs are in the archive; give --from")
+
+
 def test_mistakes_say_what_to_do(tmp_path):
     unknown = get("multi40k", folder=tmp_path)
     assert unknown.returncode == 1
     assert all(name in unknown.stderr for name in PUBLIC_CORPORA)
-    only_copied = get("tatoeba_en-de", folder=tmp_path)
-    assert only_copied.stderr.startswith("get_data.py: tatoeba_en-de: ")
+    only_copied = get("canlaws_en-fr", folder=tmp_path)
+    assert only_copied.stderr.startswith("get_data.py: canlaws_en-fr: ")
     assert "--from" in only_copied.stderr
     nowhere = get("multi30k", "--from", "copy", folder=tmp_path)
     assert nowhere.stderr.startswith("get_data.py: from: there is no copy/multi30k; name a directory")

@@ -1,10 +1,13 @@
 """The public corpora that configurations name: their files, sources and licences.
 
 `public_corpora.json` is the table, and recipes/get_data.py gets the files. Digests are of the text in a file, because
-the same text can be compressed in many ways.
+the same text can be compressed in many ways. An archive that changes with time is split by digests of the pairs that
+are held out: `NAME.digests` has those of valid, then those of test, in the order of their lines.
 """
 
+import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,9 @@ from typing import Any
 
 _TABLE: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 PUBLIC_CORPORA = tuple(_TABLE)
+_DIGEST_BYTES = 8
+
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class PublicCorpus:
         other_names: Names that its folder may have in a copy.
         files: By name.
         missing: Why its files have no public source; None if they have one.
+        archive: Address of a zip file of pairs that changes with time; None if each file has a source.
     """
 
     title: str
@@ -46,6 +53,7 @@ class PublicCorpus:
     other_names: tuple[str, ...]
     files: dict[str, PublicFile]
     missing: str | None
+    archive: str | None
 
 
 def public_corpus(name: str) -> PublicCorpus:
@@ -56,4 +64,38 @@ def public_corpus(name: str) -> PublicCorpus:
         for file, each in entry["files"].items()
     }
     texts = {key: entry[key] for key in ("title", "source", "licence")}
-    return PublicCorpus(**texts, other_names=tuple(entry["other_names"]), files=files, missing=entry.get("missing"))
+    source = {key: entry.get(key) for key in ("missing", "archive")}
+    return PublicCorpus(**texts, other_names=tuple(entry["other_names"]), files=files, **source)
+
+
+def split_pairs(name: str, pairs: Sequence[Pair]) -> tuple[dict[str, list[Pair]], dict[str, list[int]]]:
+    """Split the pairs of an archive as the corpus `name`; train has no sentence of the others, on either side.
+
+    Returns:
+        Pairs of train, valid and test; and the lines of the pinned valid and test, from 1, that the archive lacks.
+
+    Raises:
+        ValueError: It lacks most of them.
+    """
+    digests = Path(__file__).with_name(f"{name}.digests").read_bytes()
+    pinned = [digests[start : start + _DIGEST_BYTES] for start in range(0, len(digests), _DIGEST_BYTES)]
+    half, wanted = len(pinned) // 2, set(pinned)
+    found: dict[bytes, Pair] = {}
+    for pair in pairs:
+        if (digest := pair_digest(pair)) in wanted:
+            found[digest] = max(pair, found.get(digest, pair))  # of two that differ in white space, the pinned one
+    if len(found) < half:
+        raise ValueError(f"{len(found)} of the {len(pinned)} held-out pairs are in the archive; give --from")
+    held_out = [set(side) for side in zip(*found.values(), strict=True)]
+    splits = {"train": [pair for pair in pairs if pair[0] not in held_out[0] and pair[1] not in held_out[1]]}
+    gone = {}
+    for split, expected in (("valid", pinned[:half]), ("test", pinned[half:])):
+        splits[split] = [found[digest] for digest in expected if digest in found]
+        gone[split] = [line for line, digest in enumerate(expected, 1) if digest not in found]
+    return splits, gone
+
+
+def pair_digest(pair: Pair) -> bytes:
+    """Digest of a pair's text, whatever its white space, which Tatoeba may normalize."""
+    text = "\t".join(" ".join(sentence.split()) for sentence in pair)
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
