@@ -11,20 +11,30 @@ Memory grows with `--num_proc`, not with the corpus. Until everything is encoded
 text. A dataset on the Hub is downloaded into the cache of datasets or, with `--streaming`, read over the network.
 """
 
-import time
 from dataclasses import fields
+
+from vaswani_transformer.data.preparation_arguments import PreparationArguments
+from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingOptions
+
+
+SHOWN = [*(field.name for field in fields(PreparationArguments)), "model", "prepared"]
+
+if __name__ == "__main__":
+    # The imports below take seconds. `main` parses the options of transformers, too.
+    RecipeParser((DataArguments, ModelArguments, RecipeTrainingOptions), SHOWN, are_all=False).check()
+
+import time
 
 from vaswani_transformer.data.cleaning import describe_cleaning
 from vaswani_transformer.data.preparation import load_corpora
-from vaswani_transformer.data.preparation_arguments import PreparationArguments
 from vaswani_transformer.io.console import printable
 from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.runs.fine_tuning import open_parent, parse_training
 
 
 def main() -> None:
-    shown = [field.name for field in fields(PreparationArguments)]
-    data_args, model_args, _ = parse_training(shown=[*shown, "model", "prepared"])
+    data_args, model_args, _ = parse_training(shown=SHOWN)
     started = time.monotonic()
     with exit_on_error("prepare_data.py", f"repeat the command to continue in {data_args.prepared}"):
         if data_args.prepared is None:

@@ -15,11 +15,38 @@ prints to `train.log` there. After an interruption, or with more rows or seeds, 
 ones. The report, `report.md`, `table3.json` and `table3.png`, covers all finished trainings.
 """
 
+from dataclasses import dataclass, fields, replace
+
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, option
+from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingOptions
+
+
+@dataclass
+class SweepOptions(RecipeTrainingOptions):
+    """Options of reproduce_table3.py."""
+
+    output_dir: str | None = option("runs/table3", "Directory for all results.")
+    precision: Precision = option(
+        "auto", "Precision of all rows; 'auto' is float32, because the fastest could differ between rows."
+    )
+    rows: list[str] | None = option(None, "Rows of Table 3; by default all.")
+    seeds: list[int] = option([1], "Seeds with which each row is trained.", SEED)
+    width: float = option(1.0, "Multiplies d_model, d_ff, d_k and d_v of each row.", POSITIVE)
+    depth: float = option(1.0, "Multiplies the numbers of layers of each row.", POSITIVE)
+    parallel: int | None = option(
+        None, "Trainings at once; by default one on each GPU, or one on the processor.", COUNT
+    )
+
+
+if __name__ == "__main__":
+    # The imports below take seconds. `main` parses the options of transformers, too.
+    RecipeParser((SweepOptions, DataArguments, ModelArguments), are_all=False).check()
+
 import json
 import re
 import signal
 import sys
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import FrameType
 
@@ -36,12 +63,11 @@ from vaswani_transformer.io.origins import require_same_origin
 from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.launch.signals import Interrupted
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
-from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, as_json, option
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.arguments import as_json
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import RunRecord
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingArguments
 from vaswani_transformer.runs.run_directory import RECORD_NAME
+from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
@@ -63,22 +89,11 @@ REFUSED = {
 
 
 @dataclass
-class SweepArguments(RecipeTrainingArguments):
-    """Options of reproduce_table3.py."""
-
-    output_dir: str | None = option("runs/table3", "Directory for all results.")
-    precision: Precision = option(
-        "auto", "Precision of all rows; 'auto' is float32, because the fastest could differ between rows."
-    )
-    rows: list[str] = option(list(PAPER_VARIANTS), "Rows of Table 3; by default all.")
-    seeds: list[int] = option([1], "Seeds with which each row is trained.", SEED)
-    width: float = option(1.0, "Multiplies d_model, d_ff, d_k and d_v of each row.", POSITIVE)
-    depth: float = option(1.0, "Multiplies the numbers of layers of each row.", POSITIVE)
-    parallel: int | None = option(
-        None, "Trainings at once; by default one on each GPU, or one on the processor.", COUNT
-    )
+class SweepArguments(SweepOptions, RecipeTrainingArguments):
+    """Options of reproduce_table3.py, and all of transformers' `Seq2SeqTrainingArguments`."""
 
     def __post_init__(self) -> None:
+        self.rows = self.rows or list(PAPER_VARIANTS)
         if unknown := [row for row in self.rows if row not in PAPER_VARIANTS]:
             raise ValueError(f"rows: there is no {unknown[0]!r} in Table 3; choose from {', '.join(PAPER_VARIANTS)}")
         for row in self.rows:

@@ -10,41 +10,20 @@ and `--resume` are handled as in train_wmt.py.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
-from accelerate import PartialState
-from rich.table import Table
-from transformers import GenerationConfig, PreTrainedTokenizerBase
-
-from vaswani_transformer.data.corpora import spread
-from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS
-from vaswani_transformer.evaluation.perplexity import perplexity
-from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.launch.cores import start_processes
-from vaswani_transformer.launch.processes import main_process_first
-from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
-from vaswani_transformer.model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig
 from vaswani_transformer.options.arguments import COUNT, Interval, option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.parsing.model_card import write_parsing_card
-from vaswani_transformer.parsing.records import CheckpointF1, ParsingRecord, ParsingSplit
-from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, parse_corpus, score_parser
-from vaswani_transformer.parsing.treebank import GoldTrees, TreebankOptions, prepare_treebank
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import TrainingRun, training_run
-from vaswani_transformer.training.averaging import checkpoints_to_average
+from vaswani_transformer.parsing.treebank_options import TreebankOptions
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingOptions
 
 
 @dataclass(frozen=True)
 class ParsingArguments(TreebankOptions, DataArguments):
     """Treebanks, vocabulary, and the search."""
 
-    target_language: str = option(PARSE, "Name of the labels as a language; leave it as it is.", decides="data")
+    target_language: str = option("parse", "Name of the labels as a language; leave it as it is.", decides="data")
     shared_vocabulary: bool = option(
         False, "Share one matrix by words and labels, as for translation (3.4).", decides="weights"
     )
@@ -63,6 +42,36 @@ class ParsingArguments(TreebankOptions, DataArguments):
         Interval(minimum=0),
         decides=None,
     )
+
+
+if __name__ == "__main__":
+    # The imports below take seconds. `main` parses the options of transformers, too.
+    RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingOptions), are_all=False).check()
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from accelerate import PartialState
+from rich.table import Table
+from transformers import GenerationConfig, PreTrainedTokenizerBase
+
+from vaswani_transformer.data.corpora import spread
+from vaswani_transformer.data.prepared_directory import TrainingData
+from vaswani_transformer.evaluation.perplexity import perplexity
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.launch.cores import start_processes
+from vaswani_transformer.launch.processes import main_process_first
+from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
+from vaswani_transformer.model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig
+from vaswani_transformer.parsing.model_card import write_parsing_card
+from vaswani_transformer.parsing.records import CheckpointF1, ParsingRecord, ParsingSplit
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, parse_corpus, score_parser
+from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
+from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
+from vaswani_transformer.runs.training_run import TrainingRun, training_run
+from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
 def main() -> None:

@@ -19,15 +19,24 @@ keeps the others waiting for `--ddp_timeout` seconds, or if the disk is full. Co
 command with `--resume`.
 """
 
+from dataclasses import replace
+
+from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingOptions
+
+
+if __name__ == "__main__":
+    # The imports below take seconds. `main` parses the options of transformers, too.
+    RecipeParser((DataArguments, ModelArguments, RecipeTrainingOptions), are_all=False).check()
+
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from accelerate import PartialState
 from rich.table import Table
 
-from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.corpora import sentences
 from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.data.sources import HubDataset, find_source
@@ -42,7 +51,7 @@ from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.plots import plot_bleu_by_source_length
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord, SplitScores
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 
 
@@ -59,7 +68,7 @@ def train_and_score(
 ) -> None:
     parent, data_args = open_parent(model_args, data_args)
     model = parent.load("float32") if parent else None  # also refuses weights that are not finite
-    config = model.config if model else model_args.configure(*data_args.languages)
+    config = model.config if model else model_args.configure(*data_args.languages, VaswaniConfig)
     origin = describe_parent(model_args.model, parent) if parent else None
     data = run.load(data_args, config, origin)
     if isinstance(args, FineTuningArguments):

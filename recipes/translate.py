@@ -33,29 +33,13 @@ all.
     python recipes/translate.py --model runs/seed-1 --ensemble runs/seed-2 --input news.en --output news.de
 """
 
-import re
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import cast
 
-import torch
-from accelerate import PartialState
-
-from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
-from vaswani_transformer.decoding.line_translation import LineTranslator
-from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.decoding.translation_options import TranslationOptions
-from vaswani_transformer.io.console import ProgressBar
-from vaswani_transformer.io.files import atomic_write, locked
-from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
 
 
 # Lines that `--precision auto` translates in each precision, and lines of a file for which that is worth it.
@@ -79,6 +63,28 @@ class TranslateArguments(TranslationOptions):
     def is_stream(self) -> bool:
         """Whether lines come from standard input, or go to standard output."""
         return "-" in (self.input, self.output)
+
+
+if __name__ == "__main__":
+    RecipeParser((TranslateArguments,)).check()  # the imports below take seconds
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+
+import torch
+from accelerate import PartialState
+
+from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
+from vaswani_transformer.decoding.line_translation import LineTranslator
+from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
+from vaswani_transformer.io.console import ProgressBar
+from vaswani_transformer.io.files import atomic_write, locked
+from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.launch.processes import on_main_process
+from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import typing
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, recipe_module
+from helpers import REPOSITORY, recipe_module, run_python
 
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, SHARE, Interval, option
 from vaswani_transformer.options.parser import RecipeParser
@@ -20,6 +20,8 @@ RECIPES = [
     and "def main(" in text
     and path.parent.name != "cluster"  # needs other packages
 ]
+
+TRAININGS = ["train_wmt.py", "train_parsing.py", "reproduce_table3.py", "prepare_data.py"]
 
 
 def parser_of(name: str, patch: pytest.MonkeyPatch) -> RecipeParser:
@@ -71,6 +73,32 @@ def test_the_help_begins_with_the_example_and_shows_options_with_defaults(monkey
     assert "--push_to_hub" not in listed  # transformers'
     monkeypatch.setattr("sys.argv", ["train_wmt.py", "--help_all"])
     assert "--push_to_hub" in parser_of("train_wmt.py", monkeypatch).format_help()
+
+
+@pytest.mark.parametrize("recipe", [path.name for path in sorted((REPOSITORY / "recipes").glob("*.py"))])
+def test_the_help_of_a_recipe_imports_nothing_that_takes_seconds(recipe):
+    shown = run_python(["-X", "importtime", REPOSITORY / "recipes" / recipe, "--help"])
+    imported = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines()}
+    assert shown.stdout.startswith(f"usage: {recipe}")
+    assert "argparse" in imported
+    assert not imported & {"torch", "transformers", "datasets", "accelerate", "pandas", "nltk"}
+
+
+@pytest.mark.parametrize("recipe", TRAININGS)
+def test_a_training_refuses_its_own_options_first_and_then_those_of_transformers(recipe):
+    """And all of its own, which `--help` shows, are among those that are parsed first."""
+    own = run_python(["-X", "importtime", REPOSITORY / "recipes" / recipe, "--warmup_steps", "0"])
+    assert f"{recipe}: warmup_steps: must be at least 1" in own.stderr
+    assert "| torch\n" not in own.stderr
+    other = run_python([REPOSITORY / "recipes" / recipe, "--shar", "0.1"])
+    assert f"{recipe}: there is no option --shar" in other.stderr
+
+
+@pytest.mark.parametrize("recipe", TRAININGS)
+def test_the_help_of_a_training_has_its_own_options(recipe, monkeypatch):
+    shown = run_python([REPOSITORY / "recipes" / recipe, "--help"])
+    first = set(re.findall(r"^  --(\w+)", shown.stdout, re.M))
+    assert set(listed_options(recipe, monkeypatch)) - first == {"optim"}  # whose default is transformers'
 
 
 def listed_options(recipe: str, patch: pytest.MonkeyPatch) -> list[str]:
@@ -170,7 +198,7 @@ def test_a_mistake_on_the_command_line_is_one_line():
     parser = RecipeParser([Options], prog="recipe.py")
     assert "there is no option --shar" in refusal(parser, "--shar", "0.1")
     assert "share: must be at least 0 and below 1, is nan" in refusal(parser, "--share", "nan")
-    assert "there is no file no/c.yaml; the package has canlaws_en_fr, " in refusal(parser, "--config", "no/c.yaml")
+    assert "there is no file no/c.yaml; the package has alignment_en_fr, " in refusal(parser, "--config", "no/c.yaml")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from transformers import GenerationConfig, pipeline
 
 from vaswani_transformer.parsing.paper_numbers import PAPER_PARSING_SETTINGS
 from vaswani_transformer.parsing.records import ParsingRecord
-from vaswani_transformer.parsing.treebank import GoldTrees, TreebankOptions, prepare_treebank
+from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
+from vaswani_transformer.parsing.treebank_options import TreebankOptions
 
 
 pytestmark = pytest.mark.system

@@ -15,11 +15,11 @@ from sacrebleu.metrics import BLEU, CHRF
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
-from vaswani_transformer import VaswaniTrainer
+from vaswani_transformer import VaswaniConfig, VaswaniTrainer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.fine_tuning import parse_training
-from vaswani_transformer.runs.run_arguments import RecipeTrainingArguments
+from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.validation_bleu import ValidationBleu
 
 
@@ -319,7 +319,7 @@ def test_every_configuration_is_understood_and_describes_a_model(path, monkeypat
         assert data.validation
         assert data.test or path.stem == "multi30k_speedrun"  # speedrun.py scores it, once
     if model.model is None:
-        config = model.configure(data.source_language, data.target_language)
+        config = model.configure(data.source_language, data.target_language, VaswaniConfig)
         assert config.d_model == (model.d_model or {"big": 1024}.get(model.variant, 512))
     assert args.max_steps > 0
     if path.stem.startswith("wmt14"):

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from vaswani_transformer import CheckpointAveraging
+from vaswani_transformer import CheckpointAveraging, VaswaniConfig
 from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.runs.fine_tuning import FineTuningArguments
-from vaswani_transformer.runs.run_arguments import ModelArguments, RecipeTrainingArguments
+from vaswani_transformer.runs.run_arguments import ModelArguments
+from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun
 
 
@@ -20,7 +21,7 @@ def run(tmp_path):
 
 
 def test_a_row_of_table_3_with_changes_in_two_languages():
-    config = ModelArguments(variant="big", d_ff=64).configure("en", "fr")
+    config = ModelArguments(variant="big", d_ff=64).configure("en", "fr", VaswaniConfig)
     assert (config.d_model, config.d_ff, config.source_language, config.target_language) == (1024, 64, "en", "fr")
     assert (config.num_heads, config.dropout) == (16, 0.3)
 

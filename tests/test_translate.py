@@ -24,6 +24,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.io.files import locked
+from vaswani_transformer.model import saved_model
 from vaswani_transformer.model.ensemble import Ensemble
 from vaswani_transformer.model.pipeline_vaswani import Translation
 
@@ -236,7 +237,7 @@ def translated(monkeypatch):
         lines.extend(sentences)
         yield list(range(len(sentences))), [[Translation(sentence[::-1], [])] for sentence in sentences]
 
-    monkeypatch.setattr(decoding, "open_model", functools.cache(decoding.open_model))
+    monkeypatch.setattr(saved_model, "open_model", functools.cache(saved_model.open_model))
     monkeypatch.setattr(decoding.DecodingArguments, "load", lambda self, saved: SimpleNamespace(config=saved.config))
     monkeypatch.setattr(line_translation, "translate_in_batches", translate)
     return lines

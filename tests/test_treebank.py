@@ -9,7 +9,8 @@ from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
 from vaswani_transformer.parsing import treebank
 from vaswani_transformer.parsing.tokenizer import VaswaniParsingTokenizer
-from vaswani_transformer.parsing.treebank import TreebankOptions, prepare_treebank
+from vaswani_transformer.parsing.treebank import prepare_treebank
+from vaswani_transformer.parsing.treebank_options import TreebankOptions
 
 
 GOLD = "((S (NP-SBJ (NNP Mary)) (VP (VBZ sleeps)) (. .)))\n((S (NP (DT The) (NN cat)) (VP (VBZ purrs)) (. .)))\n"

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import logging
 import os
 import shutil
 import uuid
@@ -12,10 +13,9 @@ from typing import TypeAlias
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
-from transformers.utils import logging
 
 
-logger = logging.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 

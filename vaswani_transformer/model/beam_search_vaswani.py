@@ -300,18 +300,25 @@ class BeamSearch:
         return candidates
 
     def _extend_by_logits(self, logits: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The best extensions, from the best tokens of each hypothesis.
+        """The best extensions, from the logits alone.
 
         Returns:
             Log-probabilities, the live hypotheses that are extended, and tokens: `[S, extensions]` each.
         """
-        best_by_chunk = [best_tokens(chunk, self.num_candidates) for chunk in logits]
-        sentences = len(self.state.sentences)
-        scores, tokens = (torch.cat(best).unflatten(0, (sentences, -1)) for best in zip(*best_by_chunk, strict=True))
-        hypotheses, extensions = scores.shape[1:]  # one hypothesis after the prefix, then num_beams
-        totals = (scores + self.state.live.scores[:, :hypotheses, None]).flatten(1)
-        best = totals.topk(min(self.num_candidates, totals.shape[1]))
-        return best.values, best.indices // extensions, tokens.flatten(1).gather(1, best.indices)
+        hypotheses = 1 if self.state.length == self.prefix_length else self.num_beams
+        # Greedy search needs the order of extensions only, and thus no sum over the vocabulary.
+        is_order_enough = self.num_beams == 1 and self.observer is None
+        rest, best = self.state.live.scores[:, :hypotheses], []
+        for chunk in logits:
+            scores, rest = rest.tensor_split([len(chunk) // hypotheses])
+            totals = chunk.float().unflatten(0, scores.shape)  # [sentences, hypotheses, vocabulary]
+            if not is_order_enough:
+                totals = totals.log_softmax(-1).add_(scores.unsqueeze(-1))
+            best.append(two_stage_topk(totals.flatten(1), self.num_candidates))
+        values, places = map(torch.cat, zip(*best, strict=True))
+        if is_order_enough:
+            values -= values[:, :1].clone()
+        return values, places // totals.shape[-1], places % totals.shape[-1]
 
     def _extend_by_scores(self, logits: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Like `_extend_by_logits`, from the scores of all tokens, which processors, recording and sampling need."""
@@ -444,31 +451,19 @@ def _is_row_wise(processor: LogitsProcessor) -> bool:
     return isinstance(processor, SentenceProcessor) or (is_builtin and kind.__name__ in _ROW_WISE)
 
 
-def best_tokens(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `count` most probable tokens of each row, best first.
+def two_stage_topk(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `count` largest of each row of `values` `[rows, columns]`, or all, and their columns: as `torch.topk`.
 
-    Two-stage top-k: the k largest logits lie in the k groups with the largest maxima.
-
-    Args:
-        logits: `[rows, vocabulary]`
-        count: Number of tokens, at most the whole vocabulary.
-
-    Returns:
-        Their log-probabilities, and the tokens: `[rows, count]` each.
+    The k largest lie in the k groups of columns with the largest maxima.
     """
-    logits = logits.float()  # on CPU also faster to compare
-    rows, vocabulary = logits.shape
-    count = min(count, vocabulary)
-    if vocabulary < 4 * count * _GROUP_SIZE:
-        values, tokens = logits.topk(count)
-    else:
-        grouped = vocabulary - vocabulary % _GROUP_SIZE
-        groups = logits[:, :grouped].unflatten(-1, (-1, _GROUP_SIZE)).amax(-1).topk(count).indices  # [rows, count]
-        columns = torch.arange(_GROUP_SIZE, device=logits.device)
-        tail = torch.arange(grouped, vocabulary, device=logits.device).expand(rows, -1)
-        columns = torch.cat(((groups.unsqueeze(-1) * _GROUP_SIZE + columns).flatten(1), tail), dim=1)
-        values, order = logits.gather(1, columns).topk(count)
-        tokens = columns.gather(1, order)
-    # log p = logit - logsumexp, and logsumexp follows from the largest probability, which is never near 0.
-    largest = logits.softmax(-1).gather(1, tokens[:, :1])
-    return values - values[:, :1] + largest.log(), tokens
+    columns = values.shape[1]
+    count = min(count, columns)
+    if columns < 4 * count * _GROUP_SIZE:
+        return values.topk(count)
+    grouped = columns - columns % _GROUP_SIZE
+    groups = values[:, :grouped].unflatten(-1, (-1, _GROUP_SIZE)).amax(-1).topk(count).indices  # [rows, count]
+    members = groups.unsqueeze(-1) * _GROUP_SIZE + torch.arange(_GROUP_SIZE, device=values.device)
+    tail = torch.arange(grouped, columns, device=values.device).expand(len(values), -1)
+    candidates = torch.cat((members.flatten(1), tail), dim=1)
+    best, order = values.gather(1, candidates).topk(count)
+    return best, candidates.gather(1, order)

@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
 
-import torch
-from transformers import PreTrainedConfig
-from transformers.models.whisper.tokenization_whisper import LANGUAGES
 
+if TYPE_CHECKING:  # options of the recipes need this module, but no torch
+    import torch
+    from transformers import PreTrainedConfig
 
 try:
     import sentencex
@@ -39,6 +40,8 @@ def is_language_tag(token: str) -> bool:
 
 def language_name(code: str) -> str:
     """The English name of a language; its code, if the name is unknown."""
+    from transformers.models.whisper.tokenization_whisper import LANGUAGES  # imports torch
+
     return LANGUAGES.get(re.split("[-_]", code.lower())[0], "").title() or code
 
 
@@ -62,7 +65,7 @@ class Directions:
         config: Configuration of any encoder-decoder.
     """
 
-    def __init__(self, config: PreTrainedConfig) -> None:
+    def __init__(self, config: "PreTrainedConfig") -> None:
         self._config = config
         self._tags: Mapping[str, int] = getattr(config, "language_tags", None) or {}
         self._pair = getattr(config, "source_language", None), getattr(config, "target_language", None)
@@ -121,7 +124,7 @@ class Directions:
             raise self._no_target()
         return with_tag(text, present or tag)
 
-    def require_tagged(self, input_ids: torch.Tensor) -> None:
+    def require_tagged(self, input_ids: "torch.Tensor") -> None:
         """Raise a ValueError if a row of `[batch, source]` ids lacks the tag that several directions need."""
         if not self._tags:
             return
@@ -129,8 +132,8 @@ class Directions:
         ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
         is_text = input_ids.ne(config.pad_token_id)  # [batch, source]
         first = input_ids.gather(1, is_text.long().argmax(dim=1, keepdim=True))  # [batch, 1], padding of a blank row
-        allowed = torch.tensor([*self._tags.values(), config.pad_token_id, *ends], device=input_ids.device)
-        if not torch.isin(first, allowed).all():
+        allowed = first.new_tensor([*self._tags.values(), config.pad_token_id, *ends])
+        if not first.eq(allowed).any(dim=1).all():
             raise self._no_target()
 
     def _no_target(self) -> ValueError:

@@ -12,7 +12,7 @@ from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
 from .tokenization_vaswani import VaswaniTokenizer
 
 
-def register(
+def register_classes(
     config: type[VaswaniConfig],
     model: type[VaswaniModel],
     generating_model: type[VaswaniForConditionalGeneration],

@@ -38,6 +38,9 @@ _LOGITS_ON_CPU, _LOGITS_ON_GPU = 5_000_000, 200_000_000
 # makes kernels for each new number of rows.
 _DIGITS = 2
 
+# Keys are padded to a multiple of it: on CPU, PyTorch's softmax is ten times slower where it does not fill a vector.
+_VECTOR = 16
+
 # Plain steps that take about as long as capturing a graph: a first run, the recording, and instantiating the graph.
 _STEPS_WORTH_A_CAPTURE = 4
 
@@ -57,9 +60,9 @@ def named_cache(kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
 class StepDecoder(Protocol):
     """Computes the next token's logits of all live hypotheses, step by step.
 
-    Logits are returned in one or more chunks `[rows, vocabulary]`, computed lazily, so that each chunk stays in the
-    cache of a CPU. Concatenated, they have one row for each hypothesis, sentence by sentence. The caller reads them
-    once, before the next call.
+    Logits are returned in one or more chunks `[rows, vocabulary]`, each of whole sentences, computed lazily, so that a
+    chunk stays in the cache of a CPU. Concatenated, they have one row for each hypothesis, sentence by sentence. The
+    caller reads them once, before the next call.
     """
 
     def prefill(self, tokens: torch.Tensor) -> Iterable[torch.Tensor]:
@@ -197,8 +200,13 @@ class IncrementalDecoder:
         # Hypotheses share the nodes of their prefix, one for each position; after it each has its own nodes.
         self.nodes = prefix_length + num_beams * min(BLOCK, max_length - prefix_length)
         self.lowest = torch.finfo(encoded.dtype).min
+        positions = torch.arange(max_length - 1, device=encoded.device)[None]  # the last token is never fed
+        self.encodings = decoder.embed_positions(positions, encoded.dtype, max_length - 1)  # [1, length, d_model]
         self.mask = encoded.new_full((self.sentences, 1, num_beams, self.nodes), self.lowest)  # 0 at ancestors
         self.source_mask = is_empty = None
+        if missing := -encoded.shape[1] % _VECTOR:
+            source_mask = self.mask.new_ones(encoded.shape[:2]) if source_mask is None else source_mask
+            encoded, source_mask = F.pad(encoded, (0, 0, 0, missing)), F.pad(source_mask, (0, missing))
         if source_mask is not None and not bool(source_mask.bool().all()):
             padding = source_mask[:, None, None, :].logical_not()  # [sentences, 1, 1, source]
             none = padding.all(-1, keepdim=True)  # stays 0: under autocast, `lowest` rounds to -inf, and softmax to NaN
@@ -216,8 +224,7 @@ class IncrementalDecoder:
             causal += self.mask.new_full((length, length), self.lowest).tril_(-self.reach - 1)
         self.mask[..., :length] = 0
         self.length = self.end = length
-        encodings = self.decoder.embed_positions(nodes[None], self.mask.dtype, length)  # [1, length, d_model]
-        return self._logits(self._run(tokens, encodings, nodes, slice(length), causal)[:, -1:])
+        return self._logits(self._run(tokens, self.encodings[:, :length], nodes, slice(length), causal)[:, -1:])
 
     def step(self, tokens: torch.Tensor, parents: torch.Tensor) -> Iterable[torch.Tensor]:
         start, end = self.end, self.end + self.num_beams
@@ -235,12 +242,12 @@ class IncrementalDecoder:
             mask[..., :first] = self.lowest
         nodes = torch.arange(start, end, device=tokens.device)
         self.length, self.end = self.length + 1, end
-        position = torch.arange(self.length - 1, self.length, device=tokens.device)[None]  # [1, 1]
-        encoding = self.decoder.embed_positions(position, mask.dtype, self.length)  # [1, 1, d_model]
+        encoding = self.encodings[:, self.length - 1 : self.length]
         last, steps = self._block_end()
         shape = (self.sentences, last)
         if self.graph is None or not self.graph.pays(shape, steps):
-            hidden = self._run(tokens, encoding, nodes, slice(first, end), mask[..., first:end])
+            seen = slice(first, min(end + (first - end) % _VECTOR, self.nodes))  # those after `end` are masked
+            hidden = self._run(tokens, encoding, nodes, seen, mask[..., seen])
         else:
             run = partial(self._run, seen=slice(last), mask=mask[..., :last])
             hidden = self.graph.replay(shape, run, (tokens, encoding, nodes))
@@ -266,10 +273,9 @@ class IncrementalDecoder:
 
     def _logits(self, hidden: torch.Tensor) -> Iterable[torch.Tensor]:
         """Logits of `hidden` `[sentences, hypotheses, d_model]`, in chunks that fit the cache of a CPU."""
-        rows = hidden.flatten(0, 1)
-        at_once = _LOGITS_ON_CPU if rows.device.type == "cpu" else _LOGITS_ON_GPU
-        for chunk in rows.chunk(rows.shape[0] * self.vocabulary // at_once + 1):
-            yield self.lm_head(chunk)
+        at_once = _LOGITS_ON_CPU if hidden.device.type == "cpu" else _LOGITS_ON_GPU
+        for sentences in hidden.chunk(hidden.shape[:2].numel() * self.vocabulary // at_once + 1):
+            yield self.lm_head(sentences.flatten(0, 1))
 
     def _block_end(self) -> tuple[int, int]:
         """Number of nodes at the end of the current block of steps, and of steps left in it, this one included."""

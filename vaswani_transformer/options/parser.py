@@ -1,4 +1,7 @@
-"""The parser of the recipes: options from a YAML file and the command line, checked before any work."""
+"""The parser of the recipes: options from a YAML file and the command line, checked before any work.
+
+It imports neither torch nor transformers, which take seconds.
+"""
 
 import argparse
 import difflib
@@ -6,15 +9,23 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NoReturn
 
-from transformers import HfArgumentParser
-from transformers.utils import logging
-
+from .. import register
 from ..io.console import one_line, program_name
 from .arguments import check_values
 from .config_file import read_config
+
+
+def _argument_parser() -> Any:
+    """`HfArgumentParser`, from its file, which imports nothing of transformers."""
+    file = Path(find_spec("transformers").origin).with_name("hf_argparser.py")
+    spec = spec_from_file_location(file.stem, file)
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.HfArgumentParser
 
 
 # What everyone needs first, in the order of `--help`.
@@ -32,17 +43,24 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefa
         super().add_arguments(sorted(actions, key=lambda action: ranks.get(action.dest, len(ranks))))
 
 
-class RecipeParser(HfArgumentParser):
+class RecipeParser(_argument_parser()):  # type: ignore[misc]
     """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line.
 
     Args:
         dataclass_types: Their fields are the options.
         shown: Names of the options that `--help` shows; by default all that `option` made.
+        are_all: Whether there are no other options; if there are, `check` leaves them to `main`.
         kwargs: As for `ArgumentParser`.
     """
 
-    def __init__(self, dataclass_types: Sequence[type], shown: Collection[str] | None = None, **kwargs: Any) -> None:
-        self._shown = shown
+    def __init__(
+        self,
+        dataclass_types: Sequence[type],
+        shown: Collection[str] | None = None,
+        are_all: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        self._shown, self._are_all = shown, are_all
         file = Path(sys.argv[0]).name
         program = program_name(file)
         recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
@@ -77,13 +95,23 @@ class RecipeParser(HfArgumentParser):
 
         An error ends the program with status 1 and one line that names the file or option.
         """
-        logging.disable_progress_bar()  # those of the libraries count files, and break into ours
-        if "datasets" in sys.modules:  # which takes a second to import
+        if "transformers" in sys.modules:
+            sys.modules["transformers"].logging.disable_progress_bar()  # it counts files, and breaks into ours
+        if "datasets" in sys.modules:
             sys.modules["datasets"].disable_progress_bars()
         try:
             return self.parse_dict(vars(self.read(argv)), allow_extra_keys=True)
         except Exception as error:  # transformers and torch raise errors of any type for a wrong value
             self.error(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
+
+    def check(self) -> None:
+        """End a recipe that was called with `--help` or a mistake, before its imports take seconds.
+
+        A recipe calls it between the imports that its options need and the others. `main` then parses the options.
+        """
+        if self._are_all or "--help_all" not in sys.argv:
+            self.parse()
+        register()
 
     def read(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
         """The options of `--config` and of `argv`, as they were given; an error ends the program as in `parse`."""
@@ -94,7 +122,7 @@ class RecipeParser(HfArgumentParser):
         path = finder.parse_known_args(argv)[0].config
         try:
             options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
-            if unknown:
+            if unknown and self._are_all:
                 similar = difflib.get_close_matches(unknown[0], self._option_string_actions, 1)
                 raise ValueError(f"there is no option {unknown[0]}{f'; is it {similar[0]}?' if similar else ''}")
             for name, value in vars(options).items():
@@ -110,7 +138,7 @@ class RecipeParser(HfArgumentParser):
         """A configuration file as words of a command line."""
         words = []
         for name, values in read_config(path).items():
-            if f"--{name}" not in self._option_string_actions or name == "config":
+            if (self._are_all and f"--{name}" not in self._option_string_actions) or name == "config":
                 raise ValueError(f"{path}: there is no option {name!r}")
             if len(values) > 1 and any(re.match("-[^0-9.]", value) for value in values):  # would be another option
                 raise ValueError(f"{path}: {name}: a text in a list cannot begin with a hyphen")

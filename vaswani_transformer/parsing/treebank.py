@@ -24,9 +24,9 @@ from ..io.files import Json, atomic_directory, locked
 from ..io.manifests import Manifest, find_damage
 from ..io.origins import identify, require_same_origin
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels, parse_of_sequence
-from ..options.arguments import COUNT, Interval, option
 from .recombination import Recombiner
 from .tokenizer import VaswaniParsingTokenizer
+from .treebank_options import TreebankOptions
 from .trees import normalized_trees, tree_in_one_line, tree_to_sequence
 
 
@@ -40,32 +40,6 @@ _FORMAT = 2  # increment it when the preparation changes, so that what was prepa
 def read_treebank(file: str, split: str) -> Iterator[Tree]:
     """The normalised trees of a file, or of a split of the embedded treebank, "demo"."""
     return normalized_trees(_DEMO / f"{split}.mrg.xz" if file == "demo" else file)
-
-
-@dataclass(frozen=True)
-class TreebankOptions:
-    """Treebanks, what they become, and their vocabulary."""
-
-    train: list[str] | None = option(
-        None, "Files of gold trees (plain, .gz, .bz2, .xz), or the embedded 'demo'.", decides="inputs"
-    )
-    silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.", decides="inputs")
-    gold_copies: int = option(
-        1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT, decides="inputs"
-    )
-    recombined_copies: int = option(
-        0,
-        "New trees for each gold tree that allows them, of phrases and words of the treebank; 6 suit a small one.",
-        Interval(minimum=0, maximum=1000),
-        decides="inputs",
-    )
-    validation: list[str] | None = option(None, "As train.", decides="inputs")
-    test: list[str] | None = option(None, "As train.", decides="inputs")
-    source_language: str = option("en", "Code of the language of the words.", decides="data")
-    vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT, decides="data")
-    keeps_tags: bool = option(
-        True, "Write words as their tags; otherwise as XX, as Vinyals et al. (2015) did.", decides="inputs"
-    )
 
 
 def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> dict[str, list[str]]:

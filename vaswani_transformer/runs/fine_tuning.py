@@ -18,7 +18,8 @@ from ..options.arguments import COUNT, POSITIVE, option, refuse_unused
 from ..options.parser import RecipeParser
 from ..training.schedule import noam_learning_rate
 from .records import ParentModel, RunRecord
-from .run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from .run_arguments import DataArguments, ModelArguments
+from .training_arguments import RecipeTrainingArguments
 
 
 Data = TypeVar("Data", bound=PreparationArguments)

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 
 from ..io.files import Json
-from .run_arguments import DataArguments, ModelArguments, RecipeTrainingArguments
+from .run_arguments import DataArguments, ModelArguments
+from .training_arguments import RecipeTrainingArguments
 
 
 # For one model or several, by option.

@@ -1,28 +1,16 @@
-"""Arguments of a training from corpora to a scored model: `recipes/train_wmt.py`, and sweeps of it."""
+"""Options of a training from corpora to a scored model: `recipes/train_wmt.py`, and sweeps of it."""
 
-import os
 from dataclasses import dataclass
-from typing import Literal, cast
-
-import torch
-from transformers import Seq2SeqTrainingArguments
-from transformers.training_args import OptimizerNames
+from typing import TYPE_CHECKING, Literal
 
 from ..data.preparation_arguments import PreparationArguments
 from ..decoding.decoding_arguments import ALPHA
-from ..model.configuration_vaswani import VaswaniConfig
-from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Interval, option, refuse_unused
-from ..training.arguments import VaswaniTrainingArguments
+from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SEED, SHARE, Interval, option
+from ..training.training_options import TrainingOptions
 
 
-# Options of the trainer that would change nothing, or not what their name says, and what to use instead.
-UNUSED = {
-    "bf16": "set precision",
-    "fp16": "set precision",
-    "per_device_train_batch_size": "batches are measured by source_tokens and target_tokens",
-    "resume_from_checkpoint": "use --resume, which takes the newest complete checkpoint in output_dir",
-    "predict_with_generate": "set eval_bleu instead, the number of sentences to translate",
-}
+if TYPE_CHECKING:
+    from ..model.configuration_vaswani import VaswaniConfig
 
 Precision = Literal["auto", "float32", "bf16", "fp16"]
 
@@ -79,9 +67,7 @@ class ModelArguments:
     )
     position_encoding: str | None = option(None, "'sinusoidal', 'sinusoidal_halves' or 'learned'.", decides="weights")
 
-    def configure(
-        self, source_language: str, target_language: str, kind: type[VaswaniConfig] = VaswaniConfig
-    ) -> VaswaniConfig:
+    def configure(self, source_language: str, target_language: str, kind: type["VaswaniConfig"]) -> "VaswaniConfig":
         """The chosen row of Table 3 with changed fields; the data decide the size of the vocabulary."""
         changes = {name: value for name, value in vars(self).items() if value is not None}
         languages = {"source_language": source_language, "target_language": target_language}
@@ -89,8 +75,8 @@ class ModelArguments:
 
 
 @dataclass
-class RecipeTrainingArguments(VaswaniTrainingArguments):
-    """Schedule (5.3), averaging (6.1), and all of `Seq2SeqTrainingArguments`."""
+class RecipeTrainingOptions(TrainingOptions):
+    """Schedule (5.3) and averaging (6.1)."""
 
     output_dir: str | None = option("runs/model", "Where everything is written.", decides=None)
     resume: bool = option(
@@ -148,9 +134,6 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     seed: int = option(42, "Seed of the weights, the batches and dropout.", SEED, decides="weights")
     data_seed: int | None = option(None, "Seed of the batches; by default seed.", SEED, decides="weights")
-    optim: OptimizerNames | str = option(
-        Seq2SeqTrainingArguments.optim, "Optimizer, by transformers' name.", decides="weights"
-    )
     optim_args: str | None = option(None, "Options of some optimizers.", decides="weights")
     optim_target_modules: list[str] | None = option(None, "Modules that GaLore optimizes.", decides="weights")
     neftune_noise_alpha: float | None = option(None, "Noise on embeddings (NEFTune).", decides="weights")
@@ -191,46 +174,3 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         None, "What early_stopping_patience watches; by default bleu with eval_bleu, else loss.", decides=None
     )
     hub_strategy: Literal["end"] = option("end", "When to push: after scoring.", decides=None)
-
-    def __post_init__(self) -> None:
-        self.resolve()
-        token = self.hub_token  # type: ignore[has-type]  # a field of the class that this one extends
-        if token is not None:  # libraries read it from the environment; it must not get into training_args.bin
-            os.environ["HF_TOKEN"], self.hub_token = token, None
-        if self.full_determinism:  # read at the first product, which may come before transformers sets it
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
-        if not torch.accelerator.is_available():
-            self.use_cpu = True  # otherwise bf16 is refused without a GPU
-            self.dataloader_pin_memory = False
-        launcher = os.environ.get("ACCELERATE_MIXED_PRECISION", "no")
-        self.set_precision(launcher if self.precision == "auto" and launcher in ("bf16", "fp16") else self.precision)
-        super().__post_init__()
-
-    def resolve(self) -> None:
-        """Set what depends on other options, and refuse options without effect."""
-        unused = dict(UNUSED)
-        if self.lr_scheduler_type == "inverse_sqrt":
-            unused["learning_rate"] = "set learning_rate_factor and warmup_steps, or a constant lr_scheduler_type"
-        else:
-            unused["learning_rate_factor"] = "the learning rate is constant"
-        if self.lr_scheduler_type == "constant":
-            unused["warmup_steps"] = "the learning rate is constant"
-        if self.eval_strategy == "no":
-            unused |= dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy")
-        refuse_unused(self, unused)
-        if self.metric_for_best_model == "bleu" and self.eval_bleu is None:
-            raise ValueError("metric_for_best_model: bleu needs eval_bleu, the number of sentences to translate")
-        if self.early_stopping_patience is not None and self.metric_for_best_model is None:
-            self.metric_for_best_model = "loss" if self.eval_bleu is None else "bleu"
-
-    def set_precision(self, precision: str) -> None:
-        """Train in this precision; "auto" leaves it open.
-
-        Raises:
-            ValueError: It is fp16, on a CPU.
-        """
-        if precision == "fp16" and self.use_cpu:
-            raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
-        self.precision = cast(Precision, precision)
-        self.bf16, self.fp16 = precision == "bf16", precision == "fp16"
-        self.mixed_precision = precision if self.bf16 or self.fp16 else "no"  # what the trainer reads

@@ -19,7 +19,8 @@ from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import decisive_names, decisive_values
 from ..training.checkpoints import newest_complete_checkpoint
 from .records import ParentModel
-from .run_arguments import ModelArguments, RecipeTrainingArguments
+from .run_arguments import ModelArguments
+from .training_arguments import RecipeTrainingArguments
 
 
 logger = logging.get_logger(__name__)

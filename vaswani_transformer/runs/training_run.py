@@ -41,8 +41,9 @@ from .plots import plot_learning_curve
 from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
-from .run_arguments import DataArguments, RecipeTrainingArguments
+from .run_arguments import DataArguments
 from .run_directory import load_record, open_run, record_settings, training_settings
+from .training_arguments import RecipeTrainingArguments
 from .validation_bleu import ValidationBleu, choose_length_penalty
 
 

@@ -1,0 +1,31 @@
+"""Options of treebanks (6.3), which are parsed without what reads treebanks."""
+
+from dataclasses import dataclass
+
+from ..options.arguments import COUNT, Interval, option
+
+
+@dataclass(frozen=True)
+class TreebankOptions:
+    """Treebanks, what they become, and their vocabulary."""
+
+    train: list[str] | None = option(
+        None, "Files of gold trees (plain, .gz, .bz2, .xz), or the embedded 'demo'.", decides="inputs"
+    )
+    silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.", decides="inputs")
+    gold_copies: int = option(
+        1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT, decides="inputs"
+    )
+    recombined_copies: int = option(
+        0,
+        "New trees for each gold tree that allows them, of phrases and words of the treebank; 6 suit a small one.",
+        Interval(minimum=0, maximum=1000),
+        decides="inputs",
+    )
+    validation: list[str] | None = option(None, "As train.", decides="inputs")
+    test: list[str] | None = option(None, "As train.", decides="inputs")
+    source_language: str = option("en", "Code of the language of the words.", decides="data")
+    vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT, decides="data")
+    keeps_tags: bool = option(
+        True, "Write words as their tags; otherwise as XX, as Vinyals et al. (2015) did.", decides="inputs"
+    )
