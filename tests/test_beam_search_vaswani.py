@@ -3,11 +3,14 @@
 import itertools
 import logging
 import math
+import re
 
 import pytest
 import torch
 from models import EOS, SOURCES, as_batch, beam_search_by_definition, lively, penalty
+from tokenizers import Tokenizer, decoders, models, normalizers
 from torch.nn import functional as F
+from transformers import PreTrainedTokenizerFast
 from transformers.generation import (
     LogitsProcessor,
     LogitsProcessorList,
@@ -132,6 +135,38 @@ def test_no_sequence_with_the_phrases_is_better_than_what_a_beam_of_full_width_f
             tokens = tuple(row[: row.index(EOS) + 1] if EOS in row else row)
             assert scores[tokens] == pytest.approx(ranked[place], abs=1e-4)
             assert float(found.sequences_scores[place]) == pytest.approx(ranked[place], abs=1e-4)
+
+
+# Words to force, their pattern in text, and all pieces of the vocabulary; bytes C2 BB are », C2 B5 a letter.
+FORCED_WORDS = {
+    "the end of a word is a part of a character": (["Hund"], [r"\bHund\b"], ["▁Hund", "<0xC2>", "<0xBB>", "<0xB5>"]),
+    "one word begins another": (["Haus", "Haustür"], [r"\bHaus\b", r"\bHaustür\b"], ["▁Haus", "tür", "."]),
+    "a script without spaces": (["狗"], ["狗"], ["▁狗", "狗", "我的", "▁", "。"]),
+}
+
+
+@pytest.mark.parametrize(("words", "patterns", "pieces"), FORCED_WORDS.values(), ids=FORCED_WORDS)
+def test_no_text_with_the_words_is_better_than_what_a_beam_of_full_width_finds(words, patterns, pieces):
+    backend = Tokenizer(models.Unigram([(piece, -1.0) for piece in ["<pad>", "</s>", *pieces]], 0, byte_fallback=True))
+    backend.normalizer = normalizers.Prepend("▁")
+    replace = decoders.Replace("▁", " ")
+    backend.decoder = decoders.Sequence([replace, decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>")
+    source, longest, vocabulary = torch.tensor([[2, 0, 1]]), 4, len(tokenizer)
+    for seed in range(4):
+        model = lively(vocabulary, seed, num_heads=1)
+        endings = every_ending([model], source, longest, cut_off=False)
+        texts = {tokens: tokenizer.decode(tokens, skip_special_tokens=True) for tokens in endings if 0 not in tokens}
+        scores = [
+            endings[tokens] / penalty(len(tokens), 0.6, "gnmt")
+            for tokens, text in texts.items()
+            if all(re.search(pattern, text) for pattern in patterns)
+        ]
+        settings = {"num_beams": vocabulary**longest // 2, "max_new_tokens": longest, "suppress_tokens": [0]}
+        settings |= {"num_return_sequences": 2, "return_dict_in_generate": True, "output_scores": True}
+        loop = ForcedPhrases.from_words(words, tokenizer)
+        found = model.generate(source, custom_generate=loop, **settings)
+        assert found.sequences_scores.tolist() == pytest.approx(sorted(scores, reverse=True)[:2], abs=1e-4)
 
 
 @pytest.mark.parametrize("use_cache", [True, False])

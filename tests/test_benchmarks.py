@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import random
 import re
 import shutil
 import statistics
@@ -61,15 +60,17 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(
     ("name", "record"),
     [
         ("decode", "DecodeRecord"),
+        ("decode_amx", "DecodeRecord"),
         ("table1", "Table1Record"),
         ("train", "TrainRecord"),
         ("train_epyc", "TrainRecord"),
         ("judgements", "JudgementsRecord"),
         ("trust", "TrustRecord"),
+        ("alignment", "AlignmentRecord"),
     ],
 )
 def test_a_published_table_is_made_of_the_record_beside_it(name, record):
-    module = recipe_module(f"benchmarks/{name.removesuffix('_epyc')}.py")
+    module = recipe_module(f"benchmarks/{name.partition('_')[0]}.py")
     published = getattr(module, record).load(PUBLISHED / f"{name}.json")
     assert module.as_markdown(published) == (PUBLISHED / f"{name}.md").read_text(encoding="utf-8")
 
@@ -227,45 +228,49 @@ def test_a_speedrun_trains_each_seed_and_scores_with_one_alpha(tmp_path, lively_
     assert (tmp_path / "out" / "speedrun.png").stat().st_size > 1000
 
 
-def test_statistical_alignment_learns_which_words_stand_for_which():
-    """Words are translated one by one, and each sentence of three or more is turned around: the diagonal misleads."""
-    links = recipe_module("benchmarks/trust.py").statistical_links
-    numbers = random.Random(0)
-    sentences = [[numbers.randrange(30) for _ in range(numbers.randrange(1, 9))] for _ in range(400)]
-    sources = [" ".join(f"s{number}" for number in sentence) for sentence in sentences]
-    targets = [" ".join(f"T{number}," for number in reversed(sentence)) for sentence in sentences]
-    learned = links([*sources, "s1 s2", ""], [*targets, "", "T1"])
-    assert learned[-2:] == [set(), set()]
-    right = total = 0
-    for sentence, pairs in zip(sentences, learned, strict=False):
-        right += sum(sentence[source] == sentence[::-1][target] for source, target in pairs)
-        total += max(len(sentence), len(pairs))
-    assert right / total > 0.9
-
-
-def test_trust_adds_a_line_to_the_lines_of_other_corpora(saved_model, tmp_path, monkeypatch):
+def test_trust_adds_a_line_to_the_lines_of_other_corpora(tmp_path, monkeypatch):
     record = recipe_module("benchmarks/trust.py").TrustRecord.load(PUBLISHED / "trust.json")
     record.save(tmp_path / "trust.json")
     first = record.entries[0]
     scored = SimpleNamespace(systems=[SimpleNamespace(sacrebleu=Mock(score=20.5))], confidence=first.confidence)
     monkeypatch.setattr(ScoreRecord, "load", lambda path: scored)
-    corpus = write_pairs(phrasebook("validation")[:6], tmp_path / "pairs.en", tmp_path / "pairs.de")
-    options = ["--name", "phrases", "--scores", tmp_path, "--corpus", *corpus, "--statistics", *corpus]
-    models = ["--model", saved_model, "--reverse_model", saved_model]
-    call_recipe("benchmarks/trust.py", *models, *options, "--output", tmp_path)
+    call_recipe("benchmarks/trust.py", "--name", "phrases", "--scores", tmp_path, "--output", tmp_path)
     *others, entry = type(record).load(tmp_path / "trust.json").entries
     assert [each.name for each in others] == [each.name for each in record.entries]
-    assert (entry.name, entry.pairs, entry.bleu) == ("phrases", 6, 20.5)
-    assert entry.error_rates.keys() == first.error_rates.keys()
-    assert all(0 <= rate <= 1 for rate in entry.error_rates.values())
+    assert (entry.name, entry.bleu, entry.confidence) == ("phrases", 20.5, first.confidence)
     assert "| phrases " in (tmp_path / "trust.md").read_text(encoding="utf-8")
 
 
 def test_the_error_rate_counts_sure_links_twice():
-    error_rate = recipe_module("benchmarks/trust.py").error_rate
+    error_rate = recipe_module("benchmarks/alignment.py").error_rate
     sure, possible = [{(0, 0), (1, 1)}], [{(0, 0), (1, 1), (2, 1)}]
     assert error_rate(sure, sure, possible) == 0
     assert error_rate([{(0, 0), (2, 1), (5, 5)}], sure, possible) == pytest.approx(1 - (1 + 2) / (3 + 2))
+
+
+def test_links_grow_from_those_of_both_directions():
+    """(0, 1) links a free word beside others, (1, 3) and (2, 2) none; (5, 5) links two free words, (5, 6) then one."""
+    grow = recipe_module("benchmarks/alignment.py").grow_diag_final_and
+    both = {(0, 0), (1, 2), (2, 3)}
+    assert grow(both | {(0, 1), (5, 5)}, both | {(1, 3), (2, 2), (5, 6)}) == both | {(0, 1), (5, 5)}
+    assert grow(both, both) == both
+    assert grow({(0, 0)}, {(1, 1)}) == {(0, 0), (1, 1)}
+
+
+def test_alignments_are_held_against_those_of_people(tmp_path):
+    """A line of other text stands before those of the gold; the second aligner's backward links are all wrong."""
+    files = {"gold": "1-1 2p2\n1-2\n", "right": "9-9\n0-0 1-1\n0-1\n", "wrong": "9-9\n1-0\n1-0 2-2\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    for name in ("right", "wrong", "right"):
+        links = ("--forward", tmp_path / "right", "--backward", tmp_path / name, "--gold", tmp_path / "gold")
+        call_recipe("benchmarks/alignment.py", "--name", name, *links, "--output", tmp_path)
+    entries = recipe_module("benchmarks/alignment.py").AlignmentRecord.load(tmp_path / "alignment.json").entries
+    rates = {entry.name: entry.error_rates for entry in entries}
+    assert list(rates) == ["wrong", "right"]
+    assert set(rates["right"].values()) == {0}
+    assert (rates["wrong"]["forward"], rates["wrong"]["backward"], rates["wrong"]["links of both"]) == (0, 1, 1)
+    assert "| wrong   | 0.0     | 100.0 " in (tmp_path / "alignment.md").read_text(encoding="utf-8")
 
 
 def test_judgements_are_correlated_with_ranks(saved_model, tmp_path):

@@ -84,6 +84,9 @@ def test_programs_translate_explore_and_are_told_what_is_wrong(address, model, t
     frame = client.predict("The <cat>.", api_name="/explore")
     assert frame.startswith('<iframe sandbox="allow-scripts"')
     assert "<cat>" not in frame
+    for name in ("/translate", "/explore"):
+        with pytest.raises(Exception, match=r"Text: is empty; type a sentence"):
+            client.predict(" \n", api_name=name)
     with pytest.raises(Exception, match=r"source: has .* tokens, more than max_tokens, 64; shorten it"):
         client.predict("a b " * 100, api_name="/explore")
 

@@ -16,12 +16,10 @@ class Links:
     Attributes:
         pairs: Numbers of the linked pairs of words, in a list without repetitions.
         places: Numbers of the linked target words, in the order of the text.
-        priors: Prior weight of each link, by its place in the sentences.
     """
 
     pairs: np.ndarray
     places: np.ndarray
-    priors: np.ndarray | float = 1.0
 
 
 def fit_model_1(corpus: Sequence[Links], sources: np.ndarray) -> np.ndarray:
@@ -35,7 +33,7 @@ def fit_model_1(corpus: Sequence[Links], sources: np.ndarray) -> np.ndarray:
     for _ in range(_ITERATIONS):
         counts = np.zeros(len(sources))
         for links in corpus:
-            weights = links.priors * probabilities[links.pairs]  # of the posterior, up to a constant for each place
+            weights = probabilities[links.pairs]  # of the posterior, up to a constant for each place
             shares = weights / np.bincount(links.places, weights)[links.places]
             counts += np.bincount(links.pairs, shares, len(sources))
         probabilities = counts / np.bincount(sources, counts)[sources]

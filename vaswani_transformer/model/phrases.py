@@ -5,11 +5,12 @@ This file does not go to the Hub: nothing else in this folder imports it.
 
 import copy
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
-from unicodedata import category, normalize
+from unicodedata import category, name, normalize
 
 import torch
 from transformers import FSMTTokenizer, GenerationConfig, PreTrainedTokenizerBase
@@ -24,6 +25,9 @@ from .generation_vaswani import VaswaniGenerationMixin, search
 
 _logger = logging.get_logger(__name__)
 
+# Names of characters of scripts that write words without spaces between them.
+_UNSPACED = re.compile(r"\b(CJK|IDEOGRAPHIC|HIRAGANA|KATAKANA|THAI|LAO|KHMER|MYANMAR)\b")
+
 
 class ForcedPhrases:
     """A decoding loop for `generate(custom_generate=ForcedPhrases([[9, 17], [5]]))`, with at least two beams.
@@ -33,14 +37,22 @@ class ForcedPhrases:
 
     Args:
         phrases: Token ids of each phrase; or, for a phrase, several alternatives: a translation contains one of them.
-        joined: Ids of tokens that continue a word. A phrase with such a token after it does not count.
+        joined: Ids of tokens that may continue a word. A phrase with such a token after it counts only if `continues`
+            denies it.
+        continues: Whether text that begins with these tokens, at most four, continues a word. One token may be a part
+            of a character.
 
     Raises:
         ValueError: They are no phrases.
     """
 
-    def __init__(self, phrases: Sequence[Sequence[int] | Sequence[Sequence[int]]], joined: Sequence[int] = ()) -> None:
-        self.joined = joined
+    def __init__(
+        self,
+        phrases: Sequence[Sequence[int] | Sequence[Sequence[int]]],
+        joined: Sequence[int] = (),
+        continues: Callable[[Sequence[int]], bool] = bool,
+    ) -> None:
+        self.joined, self.continues = joined, continues
         is_valid = bool(phrases) and all(isinstance(each, Sequence) and each for each in phrases)
         if is_valid:
             self.phrases = [[each] if isinstance(each[0], int) else [*each] for each in phrases]
@@ -55,6 +67,8 @@ class ForcedPhrases:
     def from_words(cls, words: Sequence[str | Sequence[str]], tokenizer: PreTrainedTokenizerBase) -> "ForcedPhrases":
         """Phrases as text, which translations contain as whole words; for a phrase, there may be alternatives.
 
+        A word of a script without spaces may also stand within text.
+
         Raises:
             ValueError: They are no lists of text; the tokenizer cannot write a phrase, or marks the ends of words
                 instead of the starts.
@@ -63,20 +77,30 @@ class ForcedPhrases:
         are_lists = all(isinstance(group, list | tuple) and group for group in groups)
         if not groups or not are_lists or not all(isinstance(word, str) for word in chain.from_iterable(groups)):
             raise ValueError(f"force_words: is {words!r}; give a list of phrases, or for a phrase several alternatives")
-        phrases = [tokenizer(text_target=group, add_special_tokens=False).input_ids for group in groups]
-        for text, ids in zip(chain.from_iterable(groups), chain.from_iterable(phrases), strict=True):
-            written = tokenizer.decode(ids, skip_special_tokens=True).strip()
-            if not written or normalize("NFKC", written) != normalize("NFKC", text.strip()):
-                raise ValueError(f"force_words: the tokenizer writes {text!r} as {written!r}; give other words")
+        phrases = []
+        for group in groups:
+            phrases.append([tokenizer(text_target=text, add_special_tokens=False).input_ids for text in group])
+            for text, ids in zip(group, phrases[-1], strict=True):
+                if not _writes(tokenizer, ids, text):
+                    written = tokenizer.decode(ids, skip_special_tokens=True).strip()
+                    raise ValueError(f"force_words: the tokenizer writes {text!r} as {written!r}; give other words")
+            phrases[-1] += [ids for text in group if (ids := _ids_within_text(tokenizer, text))]
         if isinstance(tokenizer, FSMTTokenizer):
             raise ValueError("force_words: FSMTTokenizer does not mark where words begin; give a model of another kind")
         before = phrases[0][0][-1:]
         length = len(tokenizer.decode(before))
-        pairs = [[*before, token] for token in range(len(tokenizer))]
+
         # What is special is not shown, so that the token behind it would be next.
-        rests = [text[length:] for text in tokenizer.batch_decode(pairs, skip_special_tokens=True)]
-        joined = [token for token, rest in enumerate(rests) if not rest or _continues_word(rest[0])]
-        return cls(phrases, sorted({*joined} - {tokenizer.eos_token_id, tokenizer.pad_token_id}))
+        def texts_after(rows: list[list[int]]) -> list[str]:
+            decoded = tokenizer.batch_decode([[*before, *row] for row in rows], skip_special_tokens=True)
+            return [text[length:] for text in decoded]
+
+        def continues(tokens: Sequence[int]) -> bool:
+            return _continues_word(texts_after([[*tokens]])[0][:1])
+
+        rests = texts_after([[token] for token in range(len(tokenizer))])
+        joined = [token for token, rest in enumerate(rests) if rest[:1] in ("", "\ufffd") or _continues_word(rest[0])]
+        return cls(phrases, sorted({*joined} - {tokenizer.eos_token_id, tokenizer.pad_token_id}), continues)
 
     def __call__(
         self,
@@ -103,7 +127,7 @@ class ForcedPhrases:
         config.early_stopping = "never"  # candidates with all phrases rank low, and must finish
         is_joined = torch.zeros(model.config.output_vocab_size, dtype=torch.bool, device=input_ids.device)
         is_joined[list(self.joined)] = True
-        processor = PhraseProcessor(self.phrases, token_ids(config.eos_token_id), is_joined)
+        processor = PhraseProcessor(self.phrases, token_ids(config.eos_token_id), is_joined, self.continues)
         loop = (LogitsProcessorList([*logits_processor, processor]), stopping_criteria, config)
         return search(model, input_ids, *loop, beam_search=partial(PhraseSearch, phrases=processor), **model_kwargs)
 
@@ -115,17 +139,20 @@ class PhraseProcessor(SentenceProcessor):
         phrases: The alternatives of each phrase, as token ids. A translation must contain one of them, in its prefix or
             after it.
         ends: Ids of tokens that end a sentence.
-        is_joined: Which tokens continue a word, so that a phrase before them does not count: `[vocabulary]`.
+        is_joined: Which tokens may continue a word: `[vocabulary]`.
+        continues: As for `ForcedPhrases`.
 
     Attributes:
         total: Number of tokens of all phrases, each by its longest alternative.
         least: Fewest tokens with which a translation contains all phrases, which may overlap.
     """
 
-    def __init__(self, phrases: list[Any], ends: list[int], is_joined: torch.Tensor) -> None:
+    def __init__(
+        self, phrases: list[Any], ends: list[int], is_joined: torch.Tensor, continues: Callable[[Sequence[int]], bool]
+    ) -> None:
         device = is_joined.device
         self.phrases = [[torch.tensor(phrase, device=device) for phrase in alternatives] for alternatives in phrases]
-        self.is_joined = is_joined
+        self.is_joined, self.continues = is_joined, continues
         self.ends = ends
         self.total = sum(max(map(len, alternatives)) for alternatives in phrases)
         single = set(chain.from_iterable(each[0] for each in phrases if len(each) == 1))
@@ -154,7 +181,7 @@ class PhraseProcessor(SentenceProcessor):
         best = scores.argmax(-1)  # [rows]
         tokens = [best, scores.masked_fill(self.is_joined, -math.inf).argmax(-1)]
         for alternatives in self.phrases:
-            matched, is_complete = _match(sequences, alternatives, self.is_joined)
+            matched, is_complete = self._match(sequences, alternatives)
             for phrase, count in zip(alternatives, matched, strict=True):
                 tokens.append(torch.where(is_complete, best, phrase[count.clamp(max=len(phrase) - 1)]))
         return torch.stack(tokens, dim=1)
@@ -180,41 +207,54 @@ class PhraseProcessor(SentenceProcessor):
         """
         complete = begun = tokens.new_zeros(tokens.shape[:-1])
         for alternatives in self.phrases:
-            matched, is_complete = _match(tokens, alternatives, self.is_joined)
+            matched, is_complete = self._match(tokens, alternatives)
             complete = complete + is_complete * max(map(len, alternatives))
             begun = begun.maximum(torch.stack(matched).amax(0) * ~is_complete)
         return complete + begun
 
+    def _match(self, tokens: torch.Tensor, alternatives: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """The tokens of each alternative that hypotheses have, and whether they contain one of them: `[...]` each."""
+        matched = [self._matched(tokens, phrase) for phrase in alternatives]
+        contains = [count.eq(len(phrase)) for count, phrase in zip(matched, alternatives, strict=True)]
+        return matched, torch.stack(contains).any(0)
 
-def _matched(tokens: torch.Tensor, phrase: torch.Tensor, is_joined: torch.Tensor) -> torch.Tensor:
-    """Number of a phrase's tokens that hypotheses `[..., length]` have: `[...]`.
+    def _matched(self, tokens: torch.Tensor, phrase: torch.Tensor) -> torch.Tensor:
+        """Number of a phrase's tokens that hypotheses `[..., length]` have: `[...]`.
 
-    All of them if a hypothesis contains the phrase without a joined token after it, else those that it ends with.
-    """
-    text, size = tokens[..., 1:], len(phrase)  # without the start token
-    matched = text.new_zeros(text.shape[:-1])
-    for count in range(1, min(size - 1, text.shape[-1]) + 1):
-        ends_with = text[..., -count:].eq(phrase[:count]).all(-1)
-        matched = torch.where(ends_with, count, matched)
-    if text.shape[-1] >= size:
-        occurs = text.unfold(-1, size, 1).eq(phrase).all(-1)  # [..., places]
-        occurs[..., :-1] &= ~is_joined[text[..., size:]]
-        matched = torch.where(occurs.any(-1), size, matched)
-    return matched
+        All of them if a hypothesis contains the phrase and nothing after it continues a word, else those that it ends
+        with.
+        """
+        text, size = tokens[..., 1:], len(phrase)  # without the start token
+        matched = text.new_zeros(text.shape[:-1])
+        for count in range(1, min(size - 1, text.shape[-1]) + 1):
+            ends_with = text[..., -count:].eq(phrase[:count]).all(-1)
+            matched = torch.where(ends_with, count, matched)
+        if text.shape[-1] >= size:
+            occurs = text.unfold(-1, size, 1).eq(phrase).all(-1)  # [..., places]
+            for *row, place in (occurs[..., :-1] & self.is_joined[text[..., size:]]).nonzero().tolist():
+                after = text[(*row, slice(place + size, place + size + 4))]  # a character has at most four tokens
+                occurs[(*row, place)] = not self.continues(after.tolist())
+            matched = torch.where(occurs.any(-1), size, matched)
+        return matched
 
 
-def _match(
-    tokens: torch.Tensor, alternatives: list[torch.Tensor], is_joined: torch.Tensor
-) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """The tokens of each alternative that hypotheses have, and whether they contain one of them: `[...]` each."""
-    matched = [_matched(tokens, phrase, is_joined) for phrase in alternatives]
-    contains = [count.eq(len(phrase)) for count, phrase in zip(matched, alternatives, strict=True)]
-    return matched, torch.stack(contains).any(0)
+def _writes(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> bool:
+    """Whether ids decode to a text, which is not blank."""
+    written = tokenizer.decode(ids, skip_special_tokens=True).strip()
+    return bool(written) and normalize("NFKC", written) == normalize("NFKC", text.strip())
+
+
+def _ids_within_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Ids of a text after text without a space, if its script has no spaces."""
+    before, both = tokenizer(text_target=["(", f"({text.strip()}"], add_special_tokens=False).input_ids
+    ids = both[len(before) :]
+    return ids if _UNSPACED.search(name(text.strip()[0], "")) and _writes(tokenizer, ids, text) else []
 
 
 def _continues_word(character: str) -> bool:
-    """Whether a character is a letter, mark, digit or underscore, or a byte that may be the first of such."""
-    return category(character)[0] in "LMN" or character in "_\ufffd"
+    """Whether a character is a letter, mark, digit or underscore, of a script that has spaces between words."""
+    is_of_word = character == "_" or (character != "" and category(character)[0] in "LMN")
+    return is_of_word and not _UNSPACED.search(name(character, ""))
 
 
 class PhraseSearch(BeamSearch):

@@ -28,13 +28,18 @@ LOOK: dict[str, Any] = {
         body_text_color_subdued="*neutral_600",
         body_text_color_subdued_dark="*neutral_300",
         block_title_text_color="*neutral_600",
+        input_placeholder_color="*neutral_500",
+        input_placeholder_color_dark="*neutral_400",
     ),
     "css": """
 .gradio-container textarea { unicode-bidi: plaintext; text-align: start; }
 .gradio-container :focus-visible { outline: 3px solid var(--color-accent) !important; outline-offset: 1px; }
-.result table { border-collapse: collapse; margin: 0.5rem 0; overflow-wrap: anywhere; }
+.result { margin-top: 1.5rem; overflow: auto hidden; }
+.result h2 { font-size: 1.15rem; overflow-wrap: anywhere; }
+.result table { border-collapse: collapse; margin: 0.5rem 0; min-width: min(100%, 27rem); }
 .result caption { text-align: start; font-weight: 600; }
-.result th, .result td { border: 1px solid var(--border-color-primary); padding: 0.3rem 0.8rem; text-align: start; }
+.result th, .result td { border: 1px solid var(--border-color-primary); padding: 0.3rem 0.6rem; text-align: start; }
+.result td { font-variant-numeric: tabular-nums; }
 """,
 }
 
@@ -56,23 +61,30 @@ def demo_page(
         f"{' to '.join(language_name(code) for code in directions.languages(tag) if code) or 'Translate'} with {name}"
     )
 
+    def tagged(text: str) -> str:
+        if not text.strip():
+            raise ValueError("Text: is empty; type a sentence")
+        return directions.tagged(text.strip(), tag)
+
     def translate(text: str) -> tuple[str, str]:
         with _shown_errors():
-            return translate_text(model, tokenizer, directions.tagged(text.strip(), tag), **options)
+            return translate_text(model, tokenizer, tagged(text), **options)
 
     def show_explorer(text: str) -> str:
         with _shown_errors():
-            source = directions.tagged(text.strip(), tag)
-            view = explore(model, tokenizer, source, alternatives=2, max_tokens=_EXPLORED_TOKENS, **options)
+            view = explore(model, tokenizer, tagged(text), alternatives=2, max_tokens=_EXPLORED_TOKENS, **options)
             return view._repr_html_()
 
     with gr.Blocks(title=title, analytics_enabled=False) as page:
         gr.HTML(f"<h1>{html.escape(title)}</h1>")
-        source = gr.Textbox(label="Text", lines=3, max_length=2000, info="Shift and Enter translate it.")
-        start = gr.Button("Translate", variant="primary")
-        outputs = [gr.Textbox(label="Translation", lines=3, interactive=False), gr.HTML()]
-        begin = gr.Button(f"Explore the search and attention of a sentence of at most {_EXPLORED_TOKENS} tokens")
-        explorer = gr.HTML()
+        with gr.Row():
+            with gr.Column():
+                source = gr.Textbox(label="Text", lines=4, max_length=2000, placeholder="Shift and Enter translate it.")
+                start = gr.Button("Translate", variant="primary")
+            with gr.Column():
+                translation = gr.Textbox(label="Translation", lines=4, interactive=False)
+                begin = gr.Button("Explore search and attention")
+        outputs, explorer = [translation, gr.HTML()], gr.HTML()
         gr.on([start.click, source.submit], translate, source, outputs, api_name="translate", **_ONE_AT_A_TIME)
         begin.click(show_explorer, source, explorer, api_name="explore", **_ONE_AT_A_TIME)
     return page
@@ -98,7 +110,10 @@ def translate_text(
     translations = in_order(batches)
     sources = [directions.split(sentence)[1] for sentence in paragraph.sentences]
     pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
-    result = pages.get_template("demo.html.jinja").render(sentences=zip(sources, translations, strict=True))
+    is_measured = getattr(model.config, "confidence_curve", None) is not None
+    result = pages.get_template("demo.html.jinja").render(
+        sentences=zip(sources, translations, strict=True), is_measured=is_measured
+    )
     return paragraph.join([hypotheses[0].text for hypotheses in translations]), result
 
 

@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..io.files import atomic_write
+from ..model.languages_vaswani import Directions
 from ..model.target_tokenizer import for_targets
 from .alternatives import Choice, find_alternatives
 from .attention import AttentionWeights, join_words, merge_words, read_attention, word_starts
@@ -85,15 +86,16 @@ def explore(
     tokens = sides.get("target", trace.hypotheses[0].tokens)
     weights = read_attention(model, tokenizer, source, tokens)
     choices = find_alternatives(model, tokenizer, source, tokens, alternatives, show_progress=show_progress, **options)
+    _, shown = Directions(model.config).split(source)
     data = {
-        "source": source,
+        "source": shown,
         "translation": target or trace.hypotheses[0].text,
         "isGiven": target is not None,
         "attention": _attention(merge_words(weights)),
         "search": asdict(trace),
         "words": _words(tokenizer, weights, choices),
     }
-    return ExplorerView(_page(_rounded(data), f"{source[:80]} – how it is translated"))
+    return ExplorerView(_page(_rounded(data), f"{shown[:80]} – how it is translated"))
 
 
 def _attention(weights: AttentionWeights) -> dict[str, Any]:
