@@ -3,6 +3,7 @@
 import copy
 import math
 from collections.abc import Iterator
+from functools import wraps
 
 import pytest
 import torch
@@ -76,9 +77,13 @@ def test_done_processes_go_on_with_the_others_that_share_weights(talkative_model
     rounds = iter(range(60))
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda count: count.fill_(next(rounds, None) is not None))
     forward, calls = type(talkative_model).forward, []
-    monkeypatch.setattr(
-        type(talkative_model), "forward", lambda self, **inputs: calls.append(1) or forward(self, **inputs)
-    )
+
+    @wraps(forward)
+    def counted(self, **inputs):
+        calls.append(1)
+        return forward(self, **inputs)
+
+    monkeypatch.setattr(type(talkative_model), "forward", counted)
     assert torch.equal(talkative_model.generate(batch, synced_gpus=True), expected)
     assert len(calls) == 60
 

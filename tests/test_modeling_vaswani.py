@@ -218,6 +218,20 @@ def test_logits_of_a_sentence_do_not_depend_on_its_batch(config, attention, left
         torch.testing.assert_close(batched[row][kept], alone, atol=1e-5, rtol=1e-5)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("left", [False, True], ids=["padded right", "padded left"])
+def test_tokens_without_padding_are_encoded_as_in_a_padded_batch(model, left):
+    source, _ = padded_batch(left)
+    mask = source.ne(PAD).long()
+    rows = []
+    model.model.encoder.layers[0].feed_forward.register_forward_hook(lambda _, inputs, __: rows.append(inputs[0].shape))
+    encoded = model.model.encoder.encode_tokens(source, mask)[0]
+    assert rows == [(1, int(mask.sum()), model.config.d_model)]
+    model.set_attn_implementation("eager")
+    expected = model.model.encoder(source, mask)[0] * mask.unsqueeze(-1)
+    torch.testing.assert_close(encoded, expected, atol=1e-5, rtol=1e-5)
+
+
 def test_decoder_starts_from_zero_though_the_padding_row_is_trained(model):
     source = torch.randint(3, VOCABULARY, (2, 5))
     model(source, labels=torch.randint(3, VOCABULARY, (2, 4))).loss.backward()

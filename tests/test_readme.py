@@ -321,8 +321,8 @@ def test_every_number_is_in_a_record_that_its_section_links(chapter, section):
 @pytest.mark.parametrize(
     ("claim", "numbers"),
     [
-        ("a small model was a fifth faster ([it](model_cards/benchmarks/decode.md))", ["fifth faster"]),
-        ("of these 87,000 pairs, 40 % were removed ([it](model_cards/benchmarks/decode.md))", ["87,000", "40 %"]),
+        ("a small model was a fifth faster ([it](model_cards/benchmarks/decode_amx.md))", ["fifth faster"]),
+        ("of these 87,000 pairs, 40 % were removed ([it](model_cards/benchmarks/decode_amx.md))", ["87,000", "40 %"]),
         ("41 minutes, 39.27 BLEU, 39.4 on the test set ([it](model_cards/multi30k-en-de/README.md)), d_model 512", []),
         ("85 % and 32 % of 2,900 ([it](model_cards/benchmarks/noise.md)), 20.1 of 99.8", ["20.1", "99.8"]),
     ],

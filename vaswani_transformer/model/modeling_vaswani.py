@@ -36,11 +36,11 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
 from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
-from .step_decoder_vaswani import CACHE, named_cache
+from .step_decoder_vaswani import CACHE, SourceTokens, named_cache
 
 
-# Name of `restricted_attention_forward` among the attention implementations.
-RESTRICTED = "restricted"
+# Names of `restricted_attention_forward` and `unpadded_attention_forward` among the attention implementations.
+RESTRICTED, UNPADDED = "restricted", "unpadded"
 
 # Keywords of transformers that `forward` takes and ignores or passes on. Positions are counted from the mask.
 _KNOWN_KEYWORDS = (TransformersKwargs.__annotations__.keys() - {"position_ids"}) | {"return_dict", "logits_to_keep"}
@@ -206,6 +206,8 @@ class VaswaniAttention(nn.Module):
         attention: Callable
         if implementation == RESTRICTED:
             attention = partial(restricted_attention_forward, neighborhood=self.config.attention_neighborhood)
+        elif implementation == UNPADDED:
+            attention = unpadded_attention_forward
         else:
             implementation = implementation or self.config._attn_implementation
             attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
@@ -476,6 +478,20 @@ class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
         for layer in self.layers:
             hidden_states = layer(hidden_states, mask, implementation=implementation, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
+
+    def encode_tokens(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutput:
+        """What `forward` gives for tokens, and zeros for padding, for which nothing is computed."""
+        source = SourceTokens(attention_mask)
+        hidden_states = source.pack(self.add_positions(self.embed(input_ids), attention_mask, past=0))
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, source, implementation=UNPADDED)
+        return BaseModelOutput(last_hidden_state=source.unpack(hidden_states)[:, : input_ids.shape[1]])
+
+    def can_encode_tokens(self) -> bool:
+        """Whether `encode_tokens` computes what `forward` does."""
+        is_full = self.config._attn_implementation == "sdpa" and self.config.attention_neighborhood is None
+        is_plain = {type(self), *map(type, self.layers)} == {VaswaniEncoder, VaswaniEncoderLayer}
+        return is_full and is_plain and not self.training and not any(map(has_hooks, self.modules()))
 
 
 class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
@@ -785,6 +801,25 @@ def self_attention_mask(
         return abs(q_idx - kv_idx) <= neighborhood // 2
 
     return create_mask(config, inputs_embeds, attention_mask, cache, and_mask_function=is_near), implementation
+
+
+def unpadded_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    source: Any,
+    scaling: float,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Equation 1 within each sentence of a batch whose tokens stand in one row, `[1, heads, tokens, d_k]`.
+
+    `source`, in place of a mask, is their `SourceTokens`. The output is `[1, tokens, heads, d_v]`, without weights.
+    """
+    query, key, value = (source.unpack(states.transpose(1, 2)).transpose(1, 2) for states in (query, key, value))
+    output = F.scaled_dot_product_attention(query, key, value, source.mask[:, None, None], scale=scaling)
+    attended = source.pack(output.transpose(1, 2).flatten(2))  # [1, tokens, heads * d_v]
+    return attended.unflatten(-1, (query.shape[1], -1)), None
 
 
 def restricted_attention_forward(

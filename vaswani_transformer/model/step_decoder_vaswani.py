@@ -57,6 +57,30 @@ def named_cache(kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {**others, name: caches[0]} if caches else others
 
 
+class SourceTokens:
+    """The tokens of a batch of sources, which can stand in one row without the padding, so that it is not computed.
+
+    Args:
+        mask: `[sentences, source]`, 1 for tokens, 0 for padding.
+
+    `length` is that of a source with padding to a multiple of `_VECTOR`.
+    """
+
+    def __init__(self, mask: torch.Tensor) -> None:
+        self.mask = F.pad(mask.bool(), (0, -mask.shape[1] % _VECTOR))  # [sentences, length]
+        self.places = self.mask.flatten().nonzero().squeeze(-1)  # [tokens]
+
+    def pack(self, states: torch.Tensor) -> torch.Tensor:
+        """The tokens' states of `[sentences, source, width]` in one row `[1, tokens, width]`."""
+        padded = F.pad(states, (0, 0, 0, self.mask.shape[1] - states.shape[1]))
+        return padded.flatten(0, 1).index_select(0, self.places).unsqueeze(0)
+
+    def unpack(self, packed: torch.Tensor) -> torch.Tensor:
+        """The inverse, `[sentences, length, ...]` from `[1, tokens, ...]`, with zeros at padding."""
+        padded = packed.new_zeros(self.mask.numel(), *packed.shape[2:])
+        return padded.index_copy_(0, self.places, packed[0]).unflatten(0, self.mask.shape)
+
+
 class StepDecoder(Protocol):
     """Computes the next token's logits of all live hypotheses, step by step.
 
@@ -203,16 +227,13 @@ class IncrementalDecoder:
         positions = torch.arange(max_length - 1, device=encoded.device)[None]  # the last token is never fed
         self.encodings = decoder.embed_positions(positions, encoded.dtype, max_length - 1)  # [1, length, d_model]
         self.mask = encoded.new_full((self.sentences, 1, num_beams, self.nodes), self.lowest)  # 0 at ancestors
-        self.source_mask = is_empty = None
-        if missing := -encoded.shape[1] % _VECTOR:
-            source_mask = self.mask.new_ones(encoded.shape[:2]) if source_mask is None else source_mask
-            encoded, source_mask = F.pad(encoded, (0, 0, 0, missing)), F.pad(source_mask, (0, missing))
-        if source_mask is not None and not bool(source_mask.bool().all()):
-            padding = source_mask[:, None, None, :].logical_not()  # [sentences, 1, 1, source]
+        self.source_mask = None
+        tokens = SourceTokens(self.mask.new_ones(encoded.shape[:2]) if source_mask is None else source_mask)
+        if len(tokens.places) < tokens.mask.numel():
+            padding = tokens.mask[:, None, None, :].logical_not()  # [sentences, 1, 1, source]
             none = padding.all(-1, keepdim=True)  # stays 0: under autocast, `lowest` rounds to -inf, and softmax to NaN
             self.source_mask = encoded.new_zeros(padding.shape).masked_fill_(padding & ~none, self.lowest)
-            is_empty = none.flatten()  # [sentences]
-        self.layers = [IncrementalLayer(layer, encoded, is_empty, self.nodes) for layer in decoder.layers]
+        self.layers = [IncrementalLayer(layer, encoded, tokens, self.nodes) for layer in decoder.layers]
         self.graph = StepGraph() if encoded.is_cuda else None
         self.length = self.end = 0  # positions, and nodes, in the tree
 
@@ -305,10 +326,10 @@ class IncrementalDecoder:
 class IncrementalLayer:
     """One decoder layer (3.1); see `VaswaniDecoderLayer`, whose residuals it calls."""
 
-    def __init__(self, layer: DecoderLayer, encoded: torch.Tensor, is_empty: torch.Tensor | None, nodes: int) -> None:
+    def __init__(self, layer: DecoderLayer, encoded: torch.Tensor, source: SourceTokens, nodes: int) -> None:
         self.layer = layer
         self.self_attention = SelfAttentionTree(layer.self_attn, encoded, nodes)
-        self.source_attention = SourceAttention(layer.encoder_attn, encoded, is_empty)
+        self.source_attention = SourceAttention(layer.encoder_attn, encoded, source)
         self.fc1 = joined_projection([layer.feed_forward.fc1], layer.feed_forward.activation)
         self.fc2 = joined_projection([layer.feed_forward.fc2])
 
@@ -387,14 +408,15 @@ class SelfAttentionTree(IncrementalAttention):
 class SourceAttention(IncrementalAttention):
     """Encoder-decoder attention (3.2.3); a source's keys and values are computed once, for all its hypotheses.
 
-    Attention to a source that `is_empty` `[sentences]`, that is, padding only, gives zero.
+    Attention to a source of padding only gives zero.
     """
 
-    def __init__(self, attention: Attention, encoded: torch.Tensor, is_empty: torch.Tensor | None) -> None:
-        keys, values = (states.contiguous() for states in attention.keys_and_values(encoded, encoded, None))
-        if is_empty is not None:
-            values.masked_fill_(is_empty[:, None, None, None], 0.0)
-        super().__init__(attention, keys, values)
+    def __init__(self, attention: Attention, encoded: torch.Tensor, source: SourceTokens) -> None:
+        packed = source.pack(encoded)  # [1, tokens, d_model]
+        both = attention.keys_and_values(packed, packed, None)  # [1, heads, tokens, d_k or d_v] each
+        super().__init__(
+            attention, *(source.unpack(each.transpose(1, 2)).transpose(1, 2).contiguous() for each in both)
+        )
         self.project = joined_projection([attention.q_proj])
 
     def __call__(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
