@@ -18,7 +18,7 @@ CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation
 
 demo: $(VENV)/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
-	$(BIN)/python recipes/train_wmt.py --config recipes/configs/demo.yaml
+	$(BIN)/vaswani train --config demo
 
 notebook: $(VENV)/notebook  ## open the paper in code
 	$(BIN)/jupyter lab recipes/the_paper_in_code.ipynb

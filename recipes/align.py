@@ -12,8 +12,12 @@ Without `--reverse_model`, the attention heads are those that the model has kept
 heads of both models are chosen: those whose alignments of every other of the first `--choose_pairs` pairs agree most,
 at the step that predicts a token or at the next (Chen et al., 2020). If they agree more than all heads of the last
 layers, in the pairs between, both models keep them in their configurations, so that the pipeline and translate.py, with
-`return_alignment`, use them, too. `--intersect` then writes only the links that both models have: fewer, and more of
-them are right. A model of both directions can be its own reverse model; it has the same heads in both.
+`return_alignment`, use them, too. A link is then chosen by the product of both models' attention, and `--intersect`
+writes only links that are the best of their source word, too: fewer, and more of them are right. A model of both
+directions can be its own reverse model; it has the same heads in both.
+
+Statistical aligners, such as eflomal, make far fewer errors (`model_cards/benchmarks/alignment.md`). Use one where the
+links themselves matter.
 """
 
 from dataclasses import dataclass
@@ -28,7 +32,7 @@ class AlignArguments(PairArguments):
     """Options of align.py; the output is a file."""
 
     choose_pairs: int = option(1000, "With a reverse model: pairs on which to choose the heads.", COUNT)
-    intersect: bool = option(False, "With a reverse model: write only the links that both models have.")
+    intersect: bool = option(False, "With a reverse model: write only links that are the best of both their words.")
 
     def __post_init__(self) -> None:
         if self.reverse_model is None:
@@ -78,10 +82,9 @@ def run(args: AlignArguments) -> None:
         if chosen.agreement > chosen.agreement_before:
             heads = [chosen.forward, chosen.backward]
             on_main_process(lambda: keep_heads(models, heads))
-    pairs = [links for (links,) in aligners[0].align(sources, targets, heads[:1])]
-    if args.intersect:
-        back = aligners[1].align(targets, sources, heads[1:])
-        pairs = [[link for link in links if link[::-1] in other] for links, (other,) in zip(pairs, back, strict=True)]
+        pairs = aligners[0].align_with(aligners[1], sources, targets, heads, args.intersect)
+    else:
+        pairs = [links for (links,) in aligners[0].align(sources, targets, heads)]
     lines = (" ".join(f"{source}-{target}" for source, target in links) + "\n" for links in pairs)
     on_main_process(lambda: atomic_write(args.output, "".join(lines)))
 

@@ -61,6 +61,7 @@ from vaswani_transformer.data.corpora import spread
 from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.launch.cores import start_processes
 from vaswani_transformer.launch.processes import main_process_first
 from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
 from vaswani_transformer.model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig
@@ -74,7 +75,9 @@ from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
 def main() -> None:
-    data_args, model_args, args = RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingArguments)).parse()
+    parser = RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingArguments))
+    start_processes("train_parsing.py", parser.read())
+    data_args, model_args, args = parser.parse()
     with training_run("train_parsing.py", args) as run:
         train_and_score(data_args, model_args, args, run)
 

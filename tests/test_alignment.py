@@ -15,7 +15,13 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.alignment import Aligner, ChosenHeads, choose_heads
 from vaswani_transformer.io.manifests import MODEL_FILES, Manifest, find_damage
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.model.scores_vaswani import AlignmentHeads, align_words, read_decoder, token_words
+from vaswani_transformer.model.scores_vaswani import (
+    AlignmentHeads,
+    best_links,
+    read_decoder,
+    token_words,
+    word_attention,
+)
 from vaswani_transformer.visualization.attention import read_attention
 
 
@@ -37,8 +43,8 @@ def model(tokenizer):
     return model
 
 
-def by_hand(model, tokenizer, source, target, heads):
-    """Links by the attention that the explorer shows: its rows are the steps."""
+def attention_by_hand(model, tokenizer, source, target, heads):
+    """Attention of each target word to each source word, by what the explorer shows: its rows are the steps."""
     weights = read_attention(model, tokenizer, source, target)
     attention = np.mean([weights.cross[layer, head] for layer, head in heads.pairs], axis=0)  # [target, source]
 
@@ -49,15 +55,28 @@ def by_hand(model, tokenizer, source, target, heads):
         return list(found[:-1])
 
     sources, targets = words(source, "source"), words(target, "target")
-    links = []
-    for word in range(targets[-1] + 1):
-        sums = [0.0] * (sources[-1] + 1)
-        for place, of_target in enumerate(targets):
-            for column, of_source in enumerate(sources):
-                if of_target == word:
-                    sums[of_source] += attention[place + heads.is_shifted, column]
-        links.append((int(np.argmax(sums)), word))
-    return links
+    sums = np.zeros((targets[-1] + 1, sources[-1] + 1))
+    for place, of_target in enumerate(targets):
+        for column, of_source in enumerate(sources):
+            sums[of_target, of_source] += attention[place + heads.is_shifted, column]
+    return sums
+
+
+def by_hand(model, tokenizer, source, target, heads):
+    sums = attention_by_hand(model, tokenizer, source, target, heads)
+    return [(int(column), word) for word, column in enumerate(sums.argmax(1))]
+
+
+def product_by_hand(model, tokenizer, source, target, heads):
+    """The product of attention of two models, forward by the first heads, as shares of each word's."""
+    ahead = attention_by_hand(model, tokenizer, source, target, heads[0])
+    back = attention_by_hand(model, tokenizer, target, source, heads[1]).T
+    return np.array(
+        [
+            [ahead[t, s] / sum(ahead[t]) * back[t, s] / sum(back[:, s]) for s in range(ahead.shape[1])]
+            for t in range(len(ahead))
+        ]
+    )
 
 
 @pytest.mark.parametrize("budget", [1, 40, 4096])
@@ -74,6 +93,8 @@ def test_links_are_those_of_the_explorers_attention(budget, model, tokenizer):
 def test_blank_sentences_have_no_links(model, tokenizer):
     found = Aligner(model, tokenizer).align(["", "  ", "a b", "a"], ["a", "", " ", " b\u2028c "], [LAST])
     assert found == [[[]], [[]], [[]], [[(0, 0), (0, 1)]]]
+    aligner = Aligner(model, tokenizer)
+    assert aligner.align_with(aligner, ["", "a b", "a"], ["a", " ", "b"], [LAST, LAST], True) == [[], [], [(0, 0)]]
 
 
 def test_the_tag_of_a_language_is_no_word(model, tokenizer, tmp_path):
@@ -96,8 +117,8 @@ def test_the_tag_of_a_language_is_no_word(model, tokenizer, tmp_path):
 def test_attention_is_summed_over_the_tokens_of_both_words():
     attention = torch.tensor([[0.3, 0.4, 0.3, 0.0], [0.1, 0.2, 0.0, 0.7], [0.9, 0.0, 0.1, 0.0]])
     # Source words: tokens 0 and 2, token 1; token 3 is the end.
-    assert align_words(attention, [0, 1, 0, None], 2, [0, 1, 1], 2) == [(0, 0), (0, 1)]
-    assert align_words(attention, [0, 1, 0, None], 2, [0, 1, None], 2) == [(0, 0), (1, 1)]
+    for targets, expected in (([0, 1, 1], [(0, 0), (0, 1)]), ([0, 1, None], [(0, 0), (1, 1)])):
+        assert best_links(word_attention(attention, [0, 1, 0, None], 2, targets, 2)) == expected
 
 
 def test_the_heads_chosen_are_those_that_agree(model, tokenizer, monkeypatch):
@@ -169,7 +190,10 @@ def test_a_file_of_alignments_and_the_choice_that_the_models_keep(folder, model,
     path = "vaswani_transformer.decoding.alignment.choose_heads"
     monkeypatch.setattr(path, lambda *_: ChosenHeads(*heads, 0.5, 0.5))
     call_recipe("align.py", *both, "no better")
-    assert (folder / "no better").read_bytes() == (folder / "last").read_bytes()
+    products = [product_by_hand(model, tokenizer, *pair, [LAST, LAST]) for pair in PAIRS]
+    lines = (folder / "no better").read_text(encoding="utf-8").splitlines()
+    assert lines == [" ".join(f"{s}-{t}" for t, s in enumerate(product.argmax(1))) for product in products]
+    assert lines != (folder / "last").read_text(encoding="utf-8").splitlines()
     assert [open_model(folder / name).config.alignment_heads for name in ("forward", "backward")] == [None, None]
 
     def choose(*_):
@@ -236,15 +260,15 @@ def test_a_model_of_both_directions_is_its_own_reverse(folder, model, tokenizer)
     assert AlignmentHeads.for_model(open_model("both").load()) == (expected.forward if is_better else LAST)
 
 
-def test_only_links_that_both_models_have(folder, model, tokenizer):
+def test_only_links_that_are_the_best_of_both_words(folder, model, tokenizer):
     command = ["--model", "forward", "--reverse_model", "backward", "--corpus", "pairs.en", "pairs.de"]
     call_recipe("align.py", *command, "--output", "both", "--intersect")
     heads = [AlignmentHeads.for_model(open_model(folder / name).load()) for name in ("forward", "backward")]
     lines = (folder / "both").read_text(encoding="utf-8").splitlines()
-    for line, (source, target) in zip(lines, PAIRS, strict=True):
-        ahead = by_hand(model, tokenizer, source, target, heads[0])
-        back = {(s, t) for t, s in by_hand(model, tokenizer, target, source, heads[1])}
-        assert line == " ".join(f"{s}-{t}" for s, t in ahead if (s, t) in back)
+    for line, pair in zip(lines, PAIRS, strict=True):
+        product = product_by_hand(model, tokenizer, *pair, heads)
+        best = [(s, t) for t, row in enumerate(product) for s in range(len(row)) if row[s] == max(row)]
+        assert line == " ".join(f"{s}-{t}" for s, t in best if product[t, s] == max(product[:, s]))
     assert 0 < sum(len(line.split()) for line in lines) < sum(len(target.split()) for target in TARGETS)
 
 
@@ -288,8 +312,7 @@ def test_a_model_that_has_learned_to_copy_aligns_each_word_with_itself(tokenizer
     forced = torch.cat((torch.zeros(8, 1, dtype=torch.long), source), dim=1)
     inputs = {"input_ids": source, "attention_mask": torch.ones_like(source)}
     _, attention = read_decoder(model.eval(), inputs, forced, [heads.pairs])
-    found = [
-        align_words(heads.token_attention(each[0]), [*range(6), None], 6, [*range(6), None], 6) for each in attention
-    ]
+    places = [*range(6), None], 6
+    found = [best_links(word_attention(heads.token_attention(each[0]), *places, *places)) for each in attention]
     right = sum(link == (place, place) for links in found for place, link in enumerate(links))
     assert right >= 0.9 * 8 * 6

@@ -141,7 +141,7 @@ def test_no_sequence_with_the_phrases_is_better_than_what_a_beam_of_full_width_f
 FORCED_WORDS = {
     "the end of a word is a part of a character": (["Hund"], [r"\bHund\b"], ["▁Hund", "<0xC2>", "<0xBB>", "<0xB5>"]),
     "one word begins another": (["Haus", "Haustür"], [r"\bHaus\b", r"\bHaustür\b"], ["▁Haus", "tür", "."]),
-    "a script without spaces": (["狗"], ["狗"], ["▁狗", "狗", "我的", "▁", "。"]),
+    "a script without spaces": (["狗"], ["狗"], ["▁狗", "狗", "我的", "。"]),
 }
 
 
@@ -153,7 +153,7 @@ def test_no_text_with_the_words_is_better_than_what_a_beam_of_full_width_finds(w
     backend.decoder = decoders.Sequence([replace, decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>")
     source, longest, vocabulary = torch.tensor([[2, 0, 1]]), 4, len(tokenizer)
-    for seed in range(4):
+    for seed in (1, 7):
         model = lively(vocabulary, seed, num_heads=1)
         endings = every_ending([model], source, longest, cut_off=False)
         texts = {tokens: tokenizer.decode(tokens, skip_special_tokens=True) for tokens in endings if 0 not in tokens}

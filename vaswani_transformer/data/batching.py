@@ -138,7 +138,7 @@ class TokenBudgetBatchSampler:
             raise ValueError(
                 f"source_tokens, target_tokens: a batch of {smallest} sentences cannot be divided into "
                 f"{num_parts} micro-batches, one for each process and accumulation step, or virtual rank; raise the "
-                f"budget, or lower gradient_accumulation_steps, virtual_ranks or max_length"
+                f"budget, or lower processes, gradient_accumulation_steps, virtual_ranks or max_length"
             )
         pairs, part_starts, _ = self._deal(0)
         tokens = self._source[pairs].sum() + self._target[pairs].sum()

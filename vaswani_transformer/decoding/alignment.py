@@ -1,17 +1,21 @@
 """Word alignment of sentence pairs by encoder-decoder attention, and the choice of the heads that align."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
 from ..model.pipeline_vaswani import similar_length_batches
-from ..model.scores_vaswani import AlignmentHeads, align_words, read_decoder, token_words
+from ..model.scores_vaswani import AlignmentHeads, best_links, read_decoder, token_words, word_attention
 from ..model.target_tokenizer import for_targets
 from .translation import search_on_all_processes
 
+
+T = TypeVar("T")
 
 Links = list[tuple[int, int]]  # places of a source word and a target word, counted from 0
 
@@ -65,34 +69,86 @@ class Aligner:
 
         White space around sentences is removed. A blank sentence has no links.
         """
-        self.model.eval()
-        source_ids = self.tokenizer([with_tag(text.strip(), self.tag) for text in sources]).input_ids
-        target_ids = for_targets(self.tokenizer)(text_target=[text.strip() for text in targets]).input_ids
-        lengths = [max(map(len, pair)) for pair in zip(source_ids, target_ids, strict=True)]
 
-        def search(indices: list[int]) -> Iterator[tuple[list[int], list[list[Links]]]]:
+        def read(sources: list[str], targets: list[str]) -> list[list[Links]]:
+            return [[best_links(weights) for weights in row] for row in self._attention(sources, targets, heads)]
+
+        return self._in_batches(sources, targets, read)
+
+    def align_with(
+        self,
+        reverse: "Aligner",
+        sources: Sequence[str],
+        targets: Sequence[str],
+        heads: Sequence[AlignmentHeads],
+        is_mutual: bool = False,
+    ) -> list[Links]:
+        """The links for which the product of two models' attention is largest. Collective.
+
+        A model's attention from a word is divided by its sum.
+
+        Args:
+            reverse: The model from target to source.
+            sources: The sources.
+            targets: Their translations.
+            heads: Those of this model, and of the reverse one.
+            is_mutual: Whether a link must be the best of its source word, too, not only of its target word.
+        """
+
+        def read(sources: list[str], targets: list[str]) -> list[Links]:
+            ahead = self._attention(sources, targets, heads[:1])
+            back = reverse._attention(targets, sources, heads[1:])
+            return [product_links(one, other, is_mutual) for (one,), (other,) in zip(ahead, back, strict=True)]
+
+        return self._in_batches(sources, targets, read)
+
+    def _in_batches(
+        self, sources: Sequence[str], targets: Sequence[str], read: Callable[[list[str], list[str]], list[T]]
+    ) -> list[T]:
+        """What `read` makes of each pair, which gets sources and targets of similar length."""
+        lengths = [max(map(len, pair)) for pair in zip(*self._token_ids(sources, targets), strict=True)]
+
+        def search(indices: list[int]) -> Iterator[tuple[list[int], list[T]]]:
             share = [lengths[index] for index in indices]
             for batch in similar_length_batches(share, lambda length: length, self.tokens_per_batch):
-                pairs = [(source_ids[indices[place]], target_ids[indices[place]]) for place in batch]
-                yield batch, self._align_batch(pairs, heads)
+                places = [indices[place] for place in batch]
+                yield batch, read([sources[place] for place in places], [targets[place] for place in places])
 
         return search_on_all_processes(lengths, search, "Aligning")
 
-    def _align_batch(
-        self, pairs: Sequence[tuple[list[int], list[int]]], heads: Sequence[AlignmentHeads]
-    ) -> list[list[Links]]:
+    def _token_ids(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+        source_ids = self.tokenizer([with_tag(text.strip(), self.tag) for text in sources]).input_ids
+        return source_ids, for_targets(self.tokenizer)(text_target=[text.strip() for text in targets]).input_ids
+
+    def _attention(
+        self, sources: Sequence[str], targets: Sequence[str], heads: Sequence[AlignmentHeads]
+    ) -> list[list[torch.Tensor]]:
+        """Attention of the words of each pair of a batch, by each of the `heads`: `[target words, source words]`."""
+        self.model.eval()
         start, device = self.model.config.decoder_start_token_id, self.model.device
-        inputs = self.tokenizer.pad({"input_ids": [source for source, _ in pairs]}, return_tensors="pt").to(device)
-        prefixed = {"input_ids": [[start, *target] for _, target in pairs]}
+        source_ids, target_ids = self._token_ids(sources, targets)
+        inputs = self.tokenizer.pad({"input_ids": source_ids}, return_tensors="pt").to(device)
+        prefixed = {"input_ids": [[start, *target] for target in target_ids]}
         forced = self.tokenizer.pad(prefixed, return_tensors="pt").input_ids.to(device)
         _, attention = read_decoder(self.model, inputs, forced, [each.pairs for each in heads])
-        links = []
-        for row, (source, target) in zip(attention.cpu(), pairs, strict=True):  # [groups, target, source]
+        weights = []
+        for row, source, target in zip(
+            attention.cpu(), source_ids, target_ids, strict=True
+        ):  # [groups, target, source]
             words = *token_words(self.tokenizer, source, True), *token_words(self.tokenizer, target, True)
-            links.append(
-                [align_words(each.token_attention(group), *words) for each, group in zip(heads, row, strict=True)]
-            )
-        return links
+            groups = zip(heads, row, strict=True)
+            weights.append([word_attention(each.token_attention(group), *words) for each, group in groups])
+        return weights
+
+
+def product_links(forward: torch.Tensor, backward: torch.Tensor, is_mutual: bool) -> Links:
+    """The best links by the product of `[target, source]` and `[source, target]` attention of words."""
+    joint = forward / forward.sum(1, keepdim=True) * (backward / backward.sum(1, keepdim=True)).T
+    links = best_links(joint)
+    if is_mutual:
+        others = {(source, target) for target, source in best_links(joint.T)}
+        links = [link for link in links if link in others]
+    return links
 
 
 def choose_heads(

@@ -95,7 +95,7 @@ def _start(command: Sequence[str], log: Path, variables: Mapping[str, str]) -> s
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **variables, LAUNCHER: str(os.getpid())},
+            env={**os.environ, **variables, LAUNCHER: "SIGTERM"},
             start_new_session=True,  # Ctrl-C reaches the sweep only
         )
 

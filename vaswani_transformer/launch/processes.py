@@ -18,9 +18,10 @@ import platform
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -37,8 +38,10 @@ if torch.distributed.is_available():
     # `DistributedDataParallel`, they would keep the group alive, and it could not end.
     import torch.distributed.nn
 
-LAUNCHER = "VASWANI_LAUNCHER"  # environment variable of a training that ends with the program that started it
-_LAUNCHERS = (LAUNCHER, "TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
+# Environment variable of a training that ends with the program that started it: the name of the signal that ends it.
+LAUNCHER = "VASWANI_LAUNCHER"
+LAUNCHERS = (LAUNCHER, "TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of all cores, and in which time
 _STORE_TIMEOUT = timedelta(seconds=15)
 _LONGEST_WORK = timedelta(days=1)  # of the main process alone
 _PR_SET_PDEATHSIG = 1  # from sys/prctl.h
@@ -60,8 +63,8 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
         timeout: How long a collective operation may wait for the other processes.
         backend: `ddp_backend` of `TrainingArguments`.
     """
-    if any(name in os.environ for name in _LAUNCHERS):
-        end_with_parent(signal.SIGTERM)
+    if any(name in os.environ for name in LAUNCHERS):
+        end_with_parent(signal.Signals[os.environ.get(LAUNCHER, "SIGTERM")])
     if torch.distributed.is_available() and not torch.distributed.is_initialized():
         use_cpu = use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
         PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
@@ -80,8 +83,12 @@ def end_forks_with_this_process() -> None:
 
 
 def available_cores() -> int:
-    """Cores that this process may use, which may be fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    """Cores that this process may use, by its affinity and its container's limit; the machine may have more."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # there is no limit, or it is "max"
+        quota, period = map(int, CPU_LIMIT.read_text(encoding="ascii").split())
+        cores = max(1, min(cores, quota // period))
+    return cores
 
 
 def leave_process_group() -> None:

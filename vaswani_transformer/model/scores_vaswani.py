@@ -157,8 +157,8 @@ class TranslationScorer:
             score = TranslationScore(sum(values[:length]), sum(searched) / penalty, length, sums)
             if self.heads is not None:
                 source_words = token_words(self.tokenizer, sources[source], is_whole=True)
-                links = align_words(self.heads.token_attention(attention[row, 0]), *source_words, places, words)
-                score = replace(score, alignment=links)
+                weights = word_attention(self.heads.token_attention(attention[row, 0]), *source_words, places, words)
+                score = replace(score, alignment=best_links(weights))
             curve = for_direction(self.model.config, "confidence_curve", sources[source])
             if curve is not None and rank == 0 and self.is_measured:
                 low, high = for_direction(self.model.config, "confidence_tokens", sources[source]) or (0, math.inf)
@@ -182,14 +182,14 @@ def for_direction(config: PreTrainedConfig, name: str, source: Sequence[int]) ->
     return next((values.get(language) for language, tag in tags.items() if tag == first), None)
 
 
-def align_words(
+def word_attention(
     attention: torch.Tensor,
     sources: Sequence[int | None],
     source_words: int,
     targets: Sequence[int | None],
     target_words: int,
-) -> list[tuple[int, int]]:
-    """The source word of each target word: that with the largest attention, summed over the tokens of both.
+) -> torch.Tensor:
+    """The attention of each target word to each source word, summed over the tokens of both.
 
     Args:
         attention: `[target, source]`, of each target token.
@@ -197,15 +197,21 @@ def align_words(
         source_words: Number of source words.
         targets: The word of each target token, without the EOS; None for tokens that belong to none.
         target_words: Number of target words.
+
+    Returns:
+        `[target_words, source_words]` in float64.
     """
-    if not source_words:
-        return []
     summed = [[0.0] * source_words for _ in range(target_words)]
     for target, weights in zip(targets, attention.tolist(), strict=False):
         for source, weight in zip(sources, weights, strict=False):
             if source is not None and target is not None:
                 summed[target][source] += weight
-    return [(row.index(max(row)), target) for target, row in enumerate(summed)]
+    return torch.tensor(summed, dtype=torch.float64).reshape(target_words, source_words)
+
+
+def best_links(weights: torch.Tensor) -> list[tuple[int, int]]:
+    """The source word with the largest weight for each target word, of `[target words, source words]`."""
+    return [(source, target) for target, source in enumerate(weights.argmax(1).tolist())] if weights.numel() else []
 
 
 @torch.no_grad()

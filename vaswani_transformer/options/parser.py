@@ -5,6 +5,7 @@ It imports neither torch nor transformers, which take seconds.
 
 import argparse
 import difflib
+import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
@@ -85,6 +86,8 @@ class RecipeParser(_argument_parser()):  # type: ignore[misc]
         return super().add_argument(*names, **kwargs)
 
     def error(self, message: str) -> NoReturn:
+        if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of the machine says the same
+            sys.exit(1)
         sys.exit(f"{self.prog}: {one_line(message)}")  # its usage of two hundred options would hide the line
 
     def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:

@@ -93,17 +93,22 @@ def _batch_tokens(data: TrainingData, lengths: str) -> int:
     return max(longest, min(25000, max(16 * longest, round(tokens.mean() * pairs / 100))))
 
 
-def parse_training(
-    argv: list[str] | None = None, shown: Collection[str] | None = None
-) -> tuple[DataArguments, ModelArguments, RecipeTrainingArguments]:
-    """The options of a training; with `--model`, those that are left out have the defaults of fine-tuning.
+def training_parser(argv: list[str] | None = None, shown: Collection[str] | None = None) -> RecipeParser:
+    """The parser of a training; with `--model`, options that are left out have the defaults of fine-tuning.
 
     `--help` shows the options named `shown`, by default all.
     """
     parser = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments), shown)
     if parser.read(argv).model is not None:
         parser = RecipeParser((DataArguments, ModelArguments, FineTuningArguments))
-    return parser.parse(argv)
+    return parser
+
+
+def parse_training(
+    argv: list[str] | None = None, shown: Collection[str] | None = None
+) -> tuple[DataArguments, ModelArguments, RecipeTrainingArguments]:
+    """The options of a training, by `training_parser`."""
+    return training_parser(argv, shown).parse(argv)
 
 
 def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Data]:

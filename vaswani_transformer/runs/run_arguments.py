@@ -86,6 +86,13 @@ class RecipeTrainingOptions(TrainingOptions):
         "number of processes, and how it is averaged, logged, evaluated, saved and pushed may change.",
         decides=None,
     )
+    processes: int | None = option(
+        None,
+        "Processes on a CPU, which divide every batch; by default `vaswani train` starts one for each core, up to 8. A "
+        "launcher, or a GPU, decides instead.",
+        COUNT,
+        decides=None,
+    )
     warmup_steps: int = option(
         4000,
         "Steps until the learning rate is highest (5.3); at most a tenth of max_minutes.",
