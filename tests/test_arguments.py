@@ -100,7 +100,7 @@ def test_a_training_refuses_its_own_options_first_and_then_those_of_transformers
 def test_the_help_of_a_training_has_its_own_options(recipe, monkeypatch):
     shown = run_python([REPOSITORY / "recipes" / recipe, "--help"])
     first = set(re.findall(r"^  --(\w+)", shown.stdout, re.M))
-    assert set(listed_options(recipe, monkeypatch)) - first == {"optim"}  # whose default is transformers'
+    assert set(listed_options(recipe, monkeypatch)) - first <= {"optim"}  # whose default is transformers'
 
 
 def listed_options(recipe: str, patch: pytest.MonkeyPatch) -> list[str]:
