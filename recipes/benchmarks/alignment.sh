@@ -9,7 +9,8 @@ mkdir -p $work
 
 measure() {  # name: measures forward, and turned, whose links have the target first
     sed -E 's/([0-9]+)-([0-9]+)/\2-\1/g' $work/turned > $work/backward
-    python recipes/benchmarks/alignment.py --name "$1" --gold "$gold/gold.gz" --forward $work/forward --backward $work/backward
+    python recipes/benchmarks/alignment.py --name "$1" --gold "$gold/gold.gz" --forward $work/forward --backward $work/backward \
+        --output $work  # in model_cards/ they would be changes of the commit that the next record names
 }
 
 diagonal() {  # languages: links of each word of the second to the word of the first at the same share of the sentence
@@ -62,3 +63,4 @@ for language in en fr; do gold_tokens $language > $work/all.$language; done
 tail -n 447 $work/links > $work/forward
 tail -n 447 $work/reverse | sed -E 's/([0-9]+)-([0-9]+)/\2-\1/g' > $work/turned
 measure "eflomal 2.0.0"
+cp $work/alignment.{md,json} model_cards/benchmarks/
