@@ -8,7 +8,8 @@ package records. tatoeba_en-de and tatoeba_en-fr are split from today's archive:
 far as they are still in it, and train is others. canlaws_en-fr has no public source with the same splits, and can only
 be copied. `--from` names a directory with a folder for each corpus; then all are the pinned texts, without a network.
 
-Files that are there are left alone, and after an interruption the same command continues. The source and the licence of
+Files that are there are left alone, but those of an archive are replaced together if one is missing; after an
+interruption the same command continues. The source and the licence of
 each corpus are printed.
 """
 
@@ -110,7 +111,7 @@ def split_archive(name: str, archive: str) -> Iterator[tuple[str, bytes]]:
         with ZipFile(BytesIO(content)) as members:
             text = TextIOWrapper(members.open(Path(archive).name.replace("-eng.zip", ".txt")), encoding="utf-8")
             pairs = [(first, second) for first, second, *_ in (line.rstrip("\n").split("\t") for line in text)]
-    except (BadZipFile, KeyError) as error:
+    except (BadZipFile, KeyError, ValueError) as error:
         raise ValueError(f"{archive}: {one_line(error)}; give a copy with --from") from error
     splits, gone = split_pairs(name, pairs)
     for split, numbers in gone.items():

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.decoding.alignment import Aligner, ChosenHeads, choose_heads
+from vaswani_transformer.decoding.alignment import Aligner, ChosenHeads, choose_heads, product_links
 from vaswani_transformer.io.manifests import MODEL_FILES, Manifest, find_damage
 from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.model.scores_vaswani import (
@@ -316,3 +316,9 @@ def test_a_model_that_has_learned_to_copy_aligns_each_word_with_itself(tokenizer
     found = [best_links(word_attention(heads.token_attention(each[0]), *places, *places)) for each in attention]
     right = sum(link == (place, place) for links in found for place, link in enumerate(links))
     assert right >= 0.9 * 8 * 6
+
+
+def test_a_word_that_attends_to_nothing_takes_no_links_from_others():
+    forward = torch.tensor([[0.9, 0.1], [0.1, 0.9]])  # [target, source]
+    backward = torch.tensor([[0.8, 0.1], [0.0, 0.0]])  # [source, target]
+    assert product_links(forward, backward, is_mutual=True) == [(0, 0)]

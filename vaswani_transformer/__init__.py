@@ -110,8 +110,8 @@ def register() -> None:
 def _is_recipe(program: ModuleType) -> bool:
     """Whether a program is a recipe; `check_options` registers later, since its options are parsed without torch."""
     folders = [folder / "recipes" for folder in Path(__file__).resolve().parents[:2]]
-    path = Path(getattr(program, "__file__", None) or "").resolve()
-    return program.__name__ == "__main__" and path.parent in folders
+    file = getattr(program, "__file__", None)  # None in a notebook
+    return program.__name__ == "__main__" and file is not None and Path(file).resolve().parent in folders
 
 
 if not _is_recipe(sys.modules["__main__"]):

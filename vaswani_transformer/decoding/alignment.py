@@ -143,7 +143,9 @@ class Aligner:
 
 def product_links(forward: torch.Tensor, backward: torch.Tensor, is_mutual: bool) -> Links:
     """The best links by the product of `[target, source]` and `[source, target]` attention of words."""
-    joint = forward / forward.sum(1, keepdim=True) * (backward / backward.sum(1, keepdim=True)).T
+    # Nothing may be attended to but the end of the sentence, and then the sum is 0.
+    forward, backward = (weights / weights.sum(1, keepdim=True).clamp_min(1e-9) for weights in (forward, backward))
+    joint = forward * backward.T
     links = best_links(joint)
     if is_mutual:
         others = {(source, target) for target, source in best_links(joint.T)}
