@@ -8,9 +8,8 @@ package records. tatoeba_en-de and tatoeba_en-fr are split from today's archive:
 far as they are still in it, and train is others. canlaws_en-fr has no public source with the same splits, and can only
 be copied. `--from` names a directory with a folder for each corpus; then all are the pinned texts, without a network.
 
-Files that are there are left alone, but those of an archive are replaced together if one is missing; after an
-interruption the same command continues. The source and the licence of
-each corpus are printed.
+Existing files are kept. Files that are split from an archive belong together: if one is missing, all are written anew.
+After an interruption, the same command continues. The source and the licence of each corpus are printed.
 """
 
 from dataclasses import dataclass
@@ -80,7 +79,9 @@ def run(name: str, args: GetDataArguments) -> None:
         atomic_write(folder / file, [content])
         new += 1
     console.print(f"{folder}: {corpus.title}; {new} of {len(corpus.files)} files are new", soft_wrap=True)
-    if others := other_texts(folder, corpus):
+    if new and corpus.archive is not None:
+        others = other_texts(folder, corpus)
+    if others:
         console.print(f"of the archive when it was downloaded, not as pinned: {', '.join(others)}", soft_wrap=True)
     console.print(f"source: {corpus.source}\nlicence: {corpus.licence}", soft_wrap=True)
 

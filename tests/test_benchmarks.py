@@ -279,7 +279,7 @@ def test_links_grow_from_those_of_both_directions():
 
 
 def test_alignments_are_held_against_those_of_people(tmp_path):
-    """A line of other text stands before those of the gold; the second aligner's backward links are all wrong."""
+    """The files have an extra line at the start, and all backward links of the second aligner are wrong."""
     files = {"gold": "1-1 2p2\n1-2\n", "right": "9-9\n0-0 1-1\n0-1\n", "wrong": "9-9\n1-0\n1-0 2-2\n"}
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")

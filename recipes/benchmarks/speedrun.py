@@ -4,7 +4,7 @@
 2. Target: a validation sacreBLEU, English to German with alpha 1.0, of more than 39.27; over the seeds, its mean is so
    with 95 % confidence (one-sided t-test).
 3. Seeds: three or more. All that were trained count.
-4. Budget: 24 processor minutes for a training: those of all its processes, from the first batch to the last.
+4. Budget: at most 24 processor minutes per training, summed over its processes, from the first batch to the last.
 5. The validation set decides on configurations. This program alone scores test_2016_flickr, once for a line.
 6. The track "paper" changes only sizes, batches and constants of the schedule; the track "open" may change everything.
 7. A record reaches the target in fewer processor minutes than any before it on its machine.
@@ -44,7 +44,8 @@ from vaswani_transformer.runs.run_directory import RECORD_NAME
 
 
 TARGET, ALPHA, SEEDS, BUDGET = 39.27, 1.0, 3, 24  # validation BLEU; least seeds; processor minutes
-# Student's t, of which 5 % is above, by degrees of freedom from 1; the last is used for more than 9.
+# 95th percentiles of Student's t-distribution with 1 to 9 degrees of freedom. For more, the last one is used, which is
+# conservative.
 T = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 RECIPES = Path(__file__).resolve().parents[1]
 
@@ -159,7 +160,6 @@ def train(args: Arguments) -> list[Path]:
         return [*launch, str(RECIPES / "train_wmt.py"), *options, *resume]
 
     jobs = [Job(args.name, seed, Path(args.runs)) for seed in args.seeds]
-    # torch divides the cores, unless a variable says how.
     if failed := train_all(jobs, [{}], command):
         raise RuntimeError(f"failed: {', '.join(job.name for job in failed)}; see {failed[0].log}")
     return [job.directory for job in jobs]

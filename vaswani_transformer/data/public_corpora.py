@@ -2,7 +2,7 @@
 
 `public_corpora.json` is the table, and recipes/get_data.py gets the files. Digests are of the text in a file, because
 the same text can be compressed in many ways. An archive that changes with time is split by digests of the pairs that
-are held out: `NAME.digests` has those of valid, then those of test, in the order of their lines.
+are held out: `NAME.digests` lists those of the validation set, then those of the test set, in line order.
 """
 
 import hashlib

@@ -17,6 +17,7 @@ from .translation import search_on_all_processes
 
 T = TypeVar("T")
 
+TokenPair = tuple[list[int], list[int]]  # ids of a source and of its translation
 Links = list[tuple[int, int]]  # places of a source word and a target word, counted from 0
 
 
@@ -70,10 +71,12 @@ class Aligner:
         White space around sentences is removed. A blank sentence has no links.
         """
 
-        def read(sources: list[str], targets: list[str]) -> list[list[Links]]:
-            return [[best_links(weights) for weights in row] for row in self._attention(sources, targets, heads)]
+        pairs = self._token_ids(sources, targets)
 
-        return self._in_batches(sources, targets, read)
+        def read(rows: list[int]) -> list[list[Links]]:
+            return [[best_links(weights) for weights in row] for row in self._attention(pairs, rows, heads)]
+
+        return self._in_batches(pairs, read)
 
     def align_with(
         self,
@@ -91,50 +94,48 @@ class Aligner:
             reverse: The model from target to source.
             sources: The sources.
             targets: Their translations.
-            heads: Those of this model, and of the reverse one.
+            heads: The heads of this model, then those of the reverse one.
             is_mutual: Whether a link must be the best of its source word, too, not only of its target word.
         """
 
-        def read(sources: list[str], targets: list[str]) -> list[Links]:
-            ahead = self._attention(sources, targets, heads[:1])
-            back = reverse._attention(targets, sources, heads[1:])
+        pairs, reversed_pairs = self._token_ids(sources, targets), reverse._token_ids(targets, sources)
+
+        def read(rows: list[int]) -> list[Links]:
+            ahead = self._attention(pairs, rows, heads[:1])
+            back = reverse._attention(reversed_pairs, rows, heads[1:])
             return [product_links(one, other, is_mutual) for (one,), (other,) in zip(ahead, back, strict=True)]
 
-        return self._in_batches(sources, targets, read)
+        return self._in_batches(pairs, read)
 
-    def _in_batches(
-        self, sources: Sequence[str], targets: Sequence[str], read: Callable[[list[str], list[str]], list[T]]
-    ) -> list[T]:
-        """What `read` makes of each pair, which gets sources and targets of similar length."""
-        lengths = [max(map(len, pair)) for pair in zip(*self._token_ids(sources, targets), strict=True)]
+    def _in_batches(self, pairs: Sequence[TokenPair], read: Callable[[list[int]], list[T]]) -> list[T]:
+        """What `read` makes of each pair; it gets the places of pairs of similar length."""
+        lengths = [max(map(len, pair)) for pair in pairs]
 
         def search(indices: list[int]) -> Iterator[tuple[list[int], list[T]]]:
             share = [lengths[index] for index in indices]
             for batch in similar_length_batches(share, lambda length: length, self.tokens_per_batch):
-                places = [indices[place] for place in batch]
-                yield batch, read([sources[place] for place in places], [targets[place] for place in places])
+                yield batch, read([indices[place] for place in batch])
 
         return search_on_all_processes(lengths, search, "Aligning")
 
-    def _token_ids(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
+    def _token_ids(self, sources: Sequence[str], targets: Sequence[str]) -> list[TokenPair]:
         source_ids = self.tokenizer([with_tag(text.strip(), self.tag) for text in sources]).input_ids
-        return source_ids, for_targets(self.tokenizer)(text_target=[text.strip() for text in targets]).input_ids
+        target_ids = for_targets(self.tokenizer)(text_target=[text.strip() for text in targets]).input_ids
+        return [*zip(source_ids, target_ids, strict=True)]
 
     def _attention(
-        self, sources: Sequence[str], targets: Sequence[str], heads: Sequence[AlignmentHeads]
+        self, pairs: Sequence[TokenPair], rows: Sequence[int], heads: Sequence[AlignmentHeads]
     ) -> list[list[torch.Tensor]]:
-        """Attention of the words of each pair of a batch, by each of the `heads`: `[target words, source words]`."""
+        """Attention of the words of some pairs, by each of the `heads`: `[target words, source words]`."""
         self.model.eval()
         start, device = self.model.config.decoder_start_token_id, self.model.device
-        source_ids, target_ids = self._token_ids(sources, targets)
-        inputs = self.tokenizer.pad({"input_ids": source_ids}, return_tensors="pt").to(device)
-        prefixed = {"input_ids": [[start, *target] for target in target_ids]}
+        batch = [pairs[row] for row in rows]
+        inputs = self.tokenizer.pad({"input_ids": [source for source, _ in batch]}, return_tensors="pt").to(device)
+        prefixed = {"input_ids": [[start, *target] for _, target in batch]}
         forced = self.tokenizer.pad(prefixed, return_tensors="pt").input_ids.to(device)
         _, attention = read_decoder(self.model, inputs, forced, [each.pairs for each in heads])
         weights = []
-        for row, source, target in zip(
-            attention.cpu(), source_ids, target_ids, strict=True
-        ):  # [groups, target, source]
+        for row, (source, target) in zip(attention.cpu(), batch, strict=True):  # [groups, target, source]
             words = *token_words(self.tokenizer, source, True), *token_words(self.tokenizer, target, True)
             groups = zip(heads, row, strict=True)
             weights.append([word_attention(each.token_attention(group), *words) for each, group in groups])

@@ -221,9 +221,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         if loop is None:
             processors.append(FiniteLogits())  # the last, because another one may replace NaN and infinity
         processors, criteria = LogitsProcessorList(processors), StoppingCriteriaList(criteria)
-        if not config.return_dict_in_generate and self._has_padding_to_skip(inputs, kwargs):
-            ids = kwargs["input_ids"] if inputs is None else inputs
-            kwargs["encoder_outputs"] = self.get_encoder().encode_tokens(ids, kwargs["attention_mask"])
+        if not config.return_dict_in_generate:
+            kwargs |= self._encode_without_padding(inputs, kwargs)
         return super().generate(inputs, config, processors, criteria, custom_generate=loop, **kwargs)
 
     def _prepare_source(self, inputs: torch.Tensor | None, kwargs: dict[str, Any]) -> list[int]:
@@ -247,14 +246,19 @@ class VaswaniGenerationMixin(GenerationMixin):
             states = kwargs["encoder_outputs"][0]  # [batch, source, d_model]
         return [states.shape[1]] * states.shape[0]
 
-    def _has_padding_to_skip(self, inputs: torch.Tensor | None, kwargs: Mapping[str, Any]) -> bool:
-        """Whether the source is ids with padding, on a CPU, where its products take as long as those of tokens."""
+    def _encode_without_padding(self, inputs: torch.Tensor | None, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """`encoder_outputs`, computed for the tokens alone; empty if `forward` is to compute them.
+
+        On a CPU, the products of padding take as long as those of tokens.
+        """
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is None or ids.device.type != "cpu" or kwargs.get("encoder_outputs") is not None:
-            return False
+            return {}
         encoder, mask = self.get_encoder(), kwargs["attention_mask"]
         has_padding = mask.shape == ids.shape and not bool(mask.all())
-        return has_padding and self.is_unmodified() and encoder.can_encode_tokens()
+        if not (has_padding and self.is_unmodified() and encoder.can_encode_tokens()):
+            return {}
+        return {"encoder_outputs": encoder.encode_tokens(ids, mask)}
 
     def _is_search(self, config: GenerationConfig, kwargs: Mapping[str, Any], criteria: list[StoppingCriteria]) -> bool:
         """Whether `search` decodes, rather than a loop of transformers."""

@@ -414,9 +414,8 @@ class SourceAttention(IncrementalAttention):
     def __init__(self, attention: Attention, encoded: torch.Tensor, source: SourceTokens) -> None:
         packed = source.pack(encoded)  # [1, tokens, d_model]
         both = attention.keys_and_values(packed, packed, None)  # [1, heads, tokens, d_k or d_v] each
-        super().__init__(
-            attention, *(source.unpack(each.transpose(1, 2)).transpose(1, 2).contiguous() for each in both)
-        )
+        keys, values = (source.unpack(each.transpose(1, 2)).transpose(1, 2).contiguous() for each in both)
+        super().__init__(attention, keys, values)
         self.project = joined_projection([attention.q_proj])
 
     def __call__(self, hidden: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
