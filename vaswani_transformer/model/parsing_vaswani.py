@@ -23,12 +23,6 @@ from .pipeline_vaswani import (
 )
 
 
-try:
-    from nltk import Tree
-except ImportError:  # only `return_nltk` needs it
-    Tree = None
-
-
 class VaswaniParsingConfig(VaswaniConfig):
     """Configuration of a parser (6.3), with the fields of a translation model's."""
 
@@ -152,6 +146,14 @@ def parse_in_batches(
         yield indices, parses
 
 
+def _tree_class() -> Any:
+    try:
+        from nltk import Tree  # takes a third of a second, and few need it
+    except ImportError:
+        raise ImportError("return_nltk: nltk is not installed; run `pip install nltk`") from None
+    return Tree
+
+
 class VaswaniParsingPipeline(GeneratingPipeline):
     """Parses sentences.
 
@@ -171,8 +173,8 @@ class VaswaniParsingPipeline(GeneratingPipeline):
     """
 
     def stage_options(self, return_nltk: bool | None = None, **forward: Any) -> StageOptions:
-        if return_nltk and Tree is None:
-            raise ImportError("return_nltk: nltk is not installed; run `pip install nltk`")
+        if return_nltk:
+            _tree_class()
         return {}, forward, {} if return_nltk is None else {"return_nltk": return_nltk}
 
     def preprocess(self, items: list[Any]) -> dict[str, list[list[str]]]:
@@ -192,8 +194,9 @@ class VaswaniParsingPipeline(GeneratingPipeline):
             for words, parses in zip(model_outputs["sentences"], model_outputs["parses"], strict=True)
         ]
         if return_nltk:
+            tree_class = _tree_class()
             for record in chain.from_iterable(results):
-                record["nltk_tree"] = Tree.fromstring(record["tree"])
+                record["nltk_tree"] = tree_class.fromstring(record["tree"])
         return results
 
 
