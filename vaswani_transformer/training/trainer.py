@@ -180,8 +180,16 @@ class VaswaniTrainer(Seq2SeqTrainer):
             return super().create_optimizer(model)
         args, model = self.args, model or self.model
         groups = parameter_groups(model, args.weight_decay, self.get_decay_parameter_names(model))
-        self.optimizer = Muon(groups, args.learning_rate, (args.adam_beta1, args.adam_beta2), args.adam_epsilon)
+        # A CPU sends updates faster than it makes them. The bits of an elastic training must not depend on the ranks.
+        is_shared = args.device.type == "cpu" and args.world_size > 1 and args.virtual_ranks is None
+        betas = args.adam_beta1, args.adam_beta2
+        self.optimizer = Muon(groups, args.learning_rate, betas, args.adam_epsilon, is_shared)
         return self.optimizer
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        """Pass the norm that the trainer logs on to the guard, which needs it before every step, too."""
+        self._divergence.gradient_norm = super()._get_grad_norm(model, grad_norm)
+        return self._divergence.gradient_norm
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, torch.Tensor | int | None]:
         """Also count the target tokens of the global batch."""
