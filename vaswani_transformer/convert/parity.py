@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerBase
 from ..evaluation.scores import BleuScore, sacrebleu_score
 from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
-from ..model.generation_vaswani import SearchOptions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.search_options_vaswani import SearchOptions
 from .engines import Engine
 from .hypotheses import best_hypotheses
 
@@ -139,6 +139,6 @@ def normalised_score(model: VaswaniForConditionalGeneration, source: Sequence[in
     labels = torch.tensor([hypothesis], device=model.device)  # [1, target]
     logits = model(torch.tensor([source], device=model.device), labels=labels).logits  # [1, target, vocabulary]
     total = logits.double().log_softmax(-1).gather(-1, labels.unsqueeze(-1)).sum().item()
-    search = SearchOptions.from_generation_config(model.generation_config)
+    search = SearchOptions.from_fields(vars(model.generation_config))
     alpha = search.length_penalty if search.num_beams > 1 else 0.0  # greedy search has none
     return total / float(length_penalty(len(hypothesis), alpha, search.length_penalty_type))
