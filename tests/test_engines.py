@@ -16,7 +16,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, pipelin
 from transformers.utils.logging import warning_once
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.convert import engines, opened_engines
+from vaswani_transformer.convert import engines, known_engines
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.engine_translation import open_remembered_engine
 from vaswani_transformer.model.ensemble import Ensemble
@@ -144,7 +144,7 @@ def test_a_model_with_adapters_is_not_exported_without_them(tokenizer, cache):
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache for exports."""
-    monkeypatch.setattr(opened_engines, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(known_engines, "CACHE", tmp_path / "cache")
     return tmp_path / "cache"
 
 

@@ -1,10 +1,9 @@
-"""Engines: exported models that translate, and one in place of the model that it was made of."""
+"""An exported model in place of the model that it was made of."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -15,11 +14,10 @@ from ..io.digests import content_digest
 from ..io.files import Json, locked
 from ..model.generation_vaswani import search_options
 from ..model.languages_vaswani import Directions
-from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
-from . import opened_engines
+from ..model.search_options_vaswani import LENGTH_FIELDS
+from . import known_engines
+from .known_engines import import_exporter, is_engine_name, open_engine
 from .length_batches import cut_to_positions
-from .opened_engines import is_engine_name, no_export
-from .output import is_export
 
 
 logger = logging.get_logger(__name__)
@@ -29,23 +27,6 @@ _SEARCH = {"num_beams", "length_penalty", "num_return_sequences", *LENGTH_FIELDS
 
 # Fields of a configuration, by their beginnings, that change no export.
 _NOT_EXPORTED = ("_", "alignment_", "confidence_", "transformers_version")
-
-
-class Engine(Protocol):
-    """An exported model that translates: `CTranslate2Translator`, `OnnxTranslator` or `MarianTranslator`."""
-
-    @property
-    def rule(self) -> Mapping[str, Any]:
-        """Keywords with which `generate` of our model searches by the engine's rules."""
-        ...
-
-    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        ...
-
-    def n_best(self, sources: Sequence[Sequence[int]], search: SearchOptions | None = None) -> list[list[list[int]]]:
-        """The best hypotheses of each source, the best first; by default by the export's generation_config."""
-        ...
 
 
 class ExportedModel:
@@ -129,9 +110,9 @@ def exported(name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedToke
     if plain.state_dict().keys() != model.state_dict().keys():
         raise ValueError(f"engine: {name} has no place for other weights than a plain model's; merge adapters first")
     export, _ = import_exporter(kind)
-    directory = opened_engines.CACHE / f"{_digest(model, tokenizer)[:32]}-{str(name).replace(':', '-')}"
+    directory = known_engines.CACHE / f"{_digest(model, tokenizer)[:32]}-{str(name).replace(':', '-')}"
     if not directory.exists():
-        with locked(opened_engines.CACHE / "exports", "engine", wait=True):
+        with locked(known_engines.CACHE / "exports", "engine", wait=True):
             if not directory.exists():
                 logger.warning(f"engine: {name} is made of the model, once: {directory}")
                 export(model, tokenizer, directory, **({"quantization": quantization} if quantization else {}))
@@ -147,36 +128,3 @@ def _digest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
     fields = (*model.config.to_diff_dict().items(), *model.generation_config.to_diff_dict().items())
     options = sorted(f"{name}={value!r}" for name, value in fields if not name.startswith(_NOT_EXPORTED))
     return content_digest([weights, tokenizer.get_vocab(), *options])
-
-
-def import_exporter(name: str) -> tuple[Callable[..., Path], int]:
-    """The function that exports to an engine, and the tokens of its longest sentence; imports the engine's library."""
-    if name == "ctranslate2":
-        from . import ctranslate2
-
-        return ctranslate2.export_ctranslate2, ctranslate2.POSITIONS
-    from . import marian
-
-    if name == "marian":
-        return marian.export_marian, marian.POSITIONS
-    from .onnx import export_onnx
-
-    return export_onnx, marian.POSITIONS
-
-
-def open_engine(directory: Path, device: torch.device) -> Engine:
-    """The engine of an export by recipes/export.py."""
-    if (directory / "model.bin").is_file():
-        from .ctranslate2_search import CTranslate2Translator
-
-        place = {"device": "cuda", "device_index": device.index or 0} if device.type == "cuda" else {}
-        return CTranslate2Translator(directory, **place)
-    if any(directory.glob("onnx/*.onnx")):
-        from .onnx import OnnxTranslator
-
-        return OnnxTranslator(directory)
-    if is_export(directory):
-        from .marian import MarianTranslator
-
-        return MarianTranslator(directory)
-    raise no_export(directory)

@@ -14,8 +14,8 @@ from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.search_options_vaswani import SearchOptions
-from .engines import Engine
 from .hypotheses import best_hypotheses
+from .known_engines import Engine
 
 
 KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")

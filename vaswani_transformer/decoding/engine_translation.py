@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from tokenizers import Tokenizer
 from tqdm.auto import tqdm
 
+from ..convert.known_engines import remembered_export
 from ..convert.length_batches import cut_to_positions
-from ..convert.opened_engines import remembered_export
 from ..io.files import read_json
 from ..launch.memory import keep_freed_memory
 from ..model.languages_vaswani import Directions, require_text, split_paragraphs, warn_of_long_sentences

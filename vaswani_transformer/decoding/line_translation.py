@@ -5,7 +5,7 @@ import torch
 from tqdm.auto import tqdm
 
 from ..convert.engines import ExportedModel
-from ..convert.opened_engines import remember_export
+from ..convert.known_engines import remember_export
 from ..model.ensemble import Ensemble
 from ..model.languages_vaswani import Directions
 from ..model.pipeline_vaswani import Translation, translate_in_batches

@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..convert.opened_engines import engine_digest, is_engine_name, no_export
+from ..convert.known_engines import engine_digest, is_engine_name, no_export
 from ..data.tables import read_table, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..io.digests import matching_files_digest
