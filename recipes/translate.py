@@ -101,8 +101,8 @@ def translate_stream(args: TranslateArguments, engine: EngineTranslator | None =
 
 def translated_chunks(args: TranslateArguments, engine: EngineTranslator | None) -> Iterator[bytes]:
     """The translations of `lines_per_shard` lines at a time."""
-    models = [engine] if engine is not None else args.open_models()
-    lines = args.lines(models[0].config)
+    models = [] if engine else args.open_models()
+    lines = args.lines(engine.config if engine else models[0].config)
     translator = engine or LineTranslator(models, args)
     with ProgressBar(desc="Translating", unit="lines") as bar:
         chunks = iter(lambda: list(islice(lines, args.lines_per_shard)), [])
