@@ -141,6 +141,14 @@ def one_step_gradients(
     return recorder.gradients
 
 
+def train_with_muon(
+    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, output_dir: Path
+) -> dict[str, torch.Tensor]:
+    """The weights after three steps of Muon."""
+    make_trainer(model, tokenizer, output_dir, muon=True, max_steps=3).train()
+    return model.state_dict()
+
+
 class Clock(TrainerCallback):
     """Replaces the clock that trainings read until `stop`: every step takes so many seconds.
 
@@ -299,6 +307,7 @@ def main(folder: Path) -> None:
     limited.train()
     clock.stop()
     findings["limited"] = limited.state.global_step
+    findings["muon"] = train_with_muon(model(), tokenizer, folder / "muon")
     findings["diverged"] = diverge_on_the_last_rank(model(), tokenizer, folder)
     findings["machines"] = train_without_a_shared_disk(model(), tokenizer, folder)
     torch.save(findings, folder / f"rank-{rank}.pt")

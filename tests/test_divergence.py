@@ -19,15 +19,17 @@ pytestmark = pytest.mark.system
 SPOILED = STEPS_AN_EPOCH + 3  # a step in the second epoch
 
 
-class SpoilGradient(TrainerCallback):
-    """Puts a value into one gradient of a step."""
+def spoil_gradient(trainer: RecordingTrainer, step: int, value: float) -> None:
+    """Put a value into one gradient of a step."""
+    training_step = trainer.training_step
 
-    def __init__(self, step: int, value: float) -> None:
-        self.step, self.value = step, value
+    def spoiled(model: torch.nn.Module, *args: Any) -> torch.Tensor:
+        loss = training_step(model, *args)
+        if trainer.state.global_step + 1 == step:
+            model.lm_head.weight.grad[-1, -1] = value
+        return loss
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step + 1 == self.step:
-            kwargs["model"].lm_head.weight.grad[-1, -1] = self.value
+    trainer.training_step = spoiled
 
 
 class SpoilWeights(TrainerCallback):
@@ -62,8 +64,9 @@ def test_a_gradient_that_is_not_finite_ends_training_before_its_step(model, toke
         save_strategy="steps",
         save_steps=3,
         gradient_accumulation_steps=accumulation,
-        callbacks=[SpoilGradient(SPOILED, value), averaging],
+        callbacks=[averaging],
     )
+    spoil_gradient(trainer, SPOILED, value)
     error = diverge(trainer)
     assert f"step {SPOILED}: loss or gradient not finite" in str(error)
     assert f"the last good checkpoint is {tmp_path / 'checkpoint-6'};" in str(error)

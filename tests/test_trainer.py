@@ -21,6 +21,7 @@ from distributed_step import (
     make_rows,
     make_trainer,
     one_step_gradients,
+    train_with_muon,
 )
 from helpers import run_ranks
 from packaging.version import Version
@@ -113,6 +114,16 @@ def test_the_gradients_on_one_process_are_those_of_autograd(tmp_path, tokenizer,
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_gradients_on_two_processes_are_those_of_autograd(two_processes, expected_gradients, accumulation, rank):
     assert_equal_gradients(two_processes[rank]["gradients"][accumulation], expected_gradients)
+
+
+def test_muon_on_two_processes_goes_as_on_one(tmp_path, tokenizer, two_processes):
+    start, expected = make_model().state_dict(), train_with_muon(make_model(), tokenizer, tmp_path)
+    first, second = (found["muon"] for found in two_processes)
+    for name, weights in expected.items():
+        assert first[name].equal(second[name])
+        if weights.dim() == 2:  # the gradient of a key's bias is rounding, of which Adam makes a step
+            # Gradients are summed in another order, and the iterations may have the 8 bits of bfloat16.
+            assert (first[name] - weights).norm() < 0.03 * (weights - start[name]).norm(), name
 
 
 def test_a_compiled_model_has_the_same_gradients_by_few_graphs(tmp_path, tokenizer):

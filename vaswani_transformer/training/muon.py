@@ -4,6 +4,7 @@ from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from .precision import usable_precisions
 
@@ -24,10 +25,14 @@ class Muon(torch.optim.AdamW):
     Args:
         groups: Parameter groups with `is_matrix`, whether Muon optimizes them, and a decoupled `weight_decay`.
         lr, betas, eps: The learning rate of all; for the others, Adam's (5.3).
+        is_shared: Whether each rank makes a share of the updates, and gathers the others'. All ranks need the same
+            gradients.
     """
 
-    # A gradient scaler leaves its work to the step of a fused Adam, which does it for its own parameters alone. Said of
-    # the class for copies, and again below, since Adam sets it.
+    # Both said of the class for copies.
+    _is_shared = False
+    # A gradient scaler leaves its work to the step of a fused Adam, which does it for its own parameters alone. Said
+    # again below, since Adam sets it.
     _step_supports_amp_scaling = False
 
     def __init__(
@@ -36,12 +41,14 @@ class Muon(torch.optim.AdamW):
         lr: float,
         betas: tuple[float, float] = (0.9, 0.98),
         eps: float = 1e-9,
+        is_shared: bool = False,
     ) -> None:
         others = [weights for group in groups if not group["is_matrix"] for weights in group["params"]]
         # On CPUs; the fused kernel reads parameters as if they were contiguous.
         is_fused = all(weights.device.type == "cpu" and weights.is_contiguous() for weights in others)
         super().__init__(groups, lr, betas, eps, weight_decay=0.0, fused=is_fused or None)
         self._step_supports_amp_scaling = False
+        self._is_shared = is_shared
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -71,10 +78,22 @@ class Muon(torch.optim.AdamW):
             momenta = [self.state[weights]["momentum"] for weights in matrices]
             torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)
             updates = torch.stack(torch._foreach_lerp(gradients, momenta, _MOMENTUM))  # Nesterov's
-            updates = orthogonalize(updates.to(_fast_dtype(updates.device)))  # [matrices, rows, columns]
+            updates = updates.to(_fast_dtype(updates.device))  # [matrices, rows, columns]
+            updates = _orthogonalize_by_ranks(updates) if self._is_shared else orthogonalize(updates)
             if group["weight_decay"]:
                 torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_add_(matrices, list(updates), alpha=-group["lr"] * 0.2 * max(shape) ** 0.5)
+
+
+def _orthogonalize_by_ranks(matrices: torch.Tensor) -> torch.Tensor:
+    """`orthogonalize` the same matrices on all ranks, `[matrices, rows, columns]`. Collective."""
+    ranks = dist.get_world_size()
+    share = -(-len(matrices) // ranks)
+    mine = (dist.get_rank() * share + torch.arange(share)) % len(matrices)  # ranks too many begin again with the first
+    part = orthogonalize(matrices[mine]).contiguous()
+    parts = [torch.empty_like(part) for _ in range(ranks)]
+    dist.all_gather(parts, part)
+    return torch.cat(parts)[: len(matrices)]
 
 
 def _fast_dtype(device: torch.device) -> torch.dtype:

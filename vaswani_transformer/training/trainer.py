@@ -7,6 +7,7 @@ training needs is in callbacks or in the loss.
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from .divergence import DivergenceGuard
 from .flops import training_flops
 from .loss import LabelSmoothedLoss
 from .muon import Muon, parameter_groups
+from .products import OneDnnProducts, is_mkl_slow
 from .randomness import SeedByRank
 
 
@@ -102,6 +104,9 @@ class VaswaniTrainer(Seq2SeqTrainer):
         self._resampled: ResampledPairs | None = None
         if self.train_dataset is not None:
             self._plan_batches(mixed)
+        is_eager = self.accelerator.mixed_precision == "no" and not args.torch_compile
+        is_slow = is_eager and args.device.type == "cpu" and is_mkl_slow()
+        self._products = OneDnnProducts if is_slow else nullcontext
         self._divergence = DivergenceGuard()
         for callback in (SeedByRank(), TrainingTotals(), self._divergence):
             self.add_callback(callback)
@@ -175,8 +180,16 @@ class VaswaniTrainer(Seq2SeqTrainer):
             return super().create_optimizer(model)
         args, model = self.args, model or self.model
         groups = parameter_groups(model, args.weight_decay, self.get_decay_parameter_names(model))
-        self.optimizer = Muon(groups, args.learning_rate, (args.adam_beta1, args.adam_beta2), args.adam_epsilon)
+        # A CPU sends updates faster than it makes them. The bits of an elastic training must not depend on the ranks.
+        is_shared = args.device.type == "cpu" and args.world_size > 1 and args.virtual_ranks is None
+        betas = args.adam_beta1, args.adam_beta2
+        self.optimizer = Muon(groups, args.learning_rate, betas, args.adam_epsilon, is_shared)
         return self.optimizer
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        """Pass the norm that the trainer logs on to the guard, which needs it before every step, too."""
+        self._divergence.gradient_norm = super()._get_grad_norm(model, grad_norm)
+        return self._divergence.gradient_norm
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, torch.Tensor | int | None]:
         """Also count the target tokens of the global batch."""
@@ -185,6 +198,11 @@ class VaswaniTrainer(Seq2SeqTrainer):
             # A tensor, to avoid a host-device synchronization; int64, since a run has billions of tokens.
             self.totals.target_tokens = self.totals.target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Loss and gradients, the latter also of layers that gradient checkpointing computes again."""
+        with self._products():
+            return super().training_step(*args, **kwargs)
 
     def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Mark all sizes as dynamic: each new shape, or two equal sizes, would else ask for another compiled graph."""
