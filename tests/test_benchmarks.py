@@ -1,6 +1,7 @@
 """The benchmarks: what they refuse, the tables that they write, and the published ones."""
 
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -135,6 +136,25 @@ def test_train_measures_each_system_on_whole_batches_of_the_corpus(tmp_path):
         assert 0 <= row.padding_share < 0.5
         assert row.peak_bytes > 4 * 8000 * 128 * 4  # weights, gradients and moments of the embeddings alone
         assert f"| {row.system} | {statistics.median(row.target_tokens_per_second):,.0f} |" in shown
+
+
+@pytest.mark.system
+def test_train_measures_whole_trainings_by_the_recipe_and_by_the_stock_trainer(tmp_path, monkeypatch):
+    source, target = write_pairs(phrasebook("validation")[:200], tmp_path / "text.en", tmp_path / "text.de")
+    train = recipe_module("benchmarks/train.py")
+    monkeypatch.setattr(train, "product", lambda *each: itertools.product(*each[:-1], ["two processes"]))
+    options = {"source": source, "target": target, "sizes": "tiny", "precisions": "float32", "tokens": 200}
+    options |= {"vocab_size": 300, "end_to_end": True, "steps": 2, "rounds": 1, "output": tmp_path / "out"}
+    words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+    monkeypatch.setattr("sys.argv", ["train.py", *words])
+    train.main()
+    measured = train.TrainRecord.load(tmp_path / "out" / "train.json").whole
+    assert [result.layout for result in measured] == ["two processes"]
+    shown = " ".join((tmp_path / "out" / "train.md").read_text(encoding="utf-8").split())
+    for result in measured:
+        assert [len(speeds) for speeds in result.speeds.values()] == [1, 1]
+        (ours,), (other,) = result.speeds.values()
+        assert f"| tiny | float32 | {result.layout} | {ours:,.0f} | {other:,.0f} | {ours / other:.2f} |" in shown
 
 
 def test_a_speed_counts_tokens_without_padding_and_products_with_it():

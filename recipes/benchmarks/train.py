@@ -11,22 +11,31 @@ labels:
   (`group_by_length`), with as many target tokens on average;
 - `torch.nn.Transformer` in a plain loop, in batches like ours, with shared embeddings, `F.cross_entropy` and fused
   Adam;
-- with `--release DIRECTORY`, the package in another checkout.
+- with `--release DIRECTORY ...`, the package in other checkouts.
 
 Each system is a process of its own, which keeps freed memory as ours does. They train in turn, `--seconds` each, in
 `--rounds` rounds; a speed is the median over the rounds. The rate of large products in the same type is measured in
 the same rounds. A system's share of it is the rate of its own products, padding included.
+
+With `--end_to_end`, `recipes/train_wmt.py` of this checkout and of others, and MarianMT in the stock trainer, train
+`--steps` steps in turn, on one thread, two threads and two processes. Counted is the time from the first batch to the
+last checkpoint; nothing is scored. Each is started anew for each round, as its users start it. The vocabulary of all
+sizes has `--vocab_size` entries.
+
 Writes `train.md` and `train.json`.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import MISSING, asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass, field
+from functools import cache
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -55,6 +64,9 @@ SIZES = {
     "base": (6, 512, 2048, 8, 37_000),
 }
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+LAYOUTS = {"one thread": (1, 1), "two threads": (1, 2), "two processes": (2, 1)}  # processes, threads of each
+MARIAN = "MarianMTModel in Seq2SeqTrainer"
+HERE = Path(__file__).resolve().parents[2]
 LONGEST = 256  # tokens; longer pairs are not trained on
 
 # Settings of glibc with which freed memory is used again, as by `keep_freed_memory`.
@@ -67,12 +79,14 @@ class Arguments(DeviceArguments):
 
     source: str = option(MISSING, "Source sentences to train on, one a line.")
     target: str = option(MISSING, "Their translations.")
-    release: str | None = option(None, "Another checkout of this package, to compare with.")
+    release: list[str] = option([], "Other checkouts of this package, to compare with.")
+    end_to_end: bool = option(False, "Compare whole trainings, by the recipe.")
     sizes: list[str] = option(["small", "base"], f"Sizes of the model, of {', '.join(SIZES)}.")
     precisions: list[str] = option([*TYPES], f"Types to compute in, of {', '.join(TYPES)}.")
     vocab_size: int = option(8000, "Entries of the vocabulary; a model may have more.", COUNT)
     tokens: int = option(1500, "Source and target tokens of a batch.", COUNT)
     seconds: float = option(4.0, "Seconds of a turn.", POSITIVE)
+    steps: int = option(40, "Steps of a whole training.", COUNT)
     rounds: int = option(3, "Turns of each system.", COUNT)
 
     def __post_init__(self) -> None:
@@ -80,8 +94,9 @@ class Arguments(DeviceArguments):
         for name, values, known in (("sizes", self.sizes, SIZES), ("precisions", self.precisions, TYPES)):
             if not values or (unknown := {*values} - {*known}):
                 raise ValueError(f"{name}: must be of {', '.join(known)}, is {' '.join(sorted(unknown)) or 'empty'}")
-        if self.release is not None and not Path(self.release, "vaswani_transformer").is_dir():
-            raise ValueError(f"release: {self.release} is no checkout of this package")
+        for release in self.release:
+            if not Path(release, "vaswani_transformer").is_dir():
+                raise ValueError(f"release: {release} is no checkout of this package")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +132,16 @@ class SpeedTable:
     rows: list[Speed]
 
 
+@dataclass(frozen=True, kw_only=True)
+class WholeTrainings:
+    """Target tokens a second, without padding, of whole trainings in each round, by system."""
+
+    size: str
+    precision: str
+    layout: str
+    speeds: dict[str, list[float]]
+
+
 @dataclass(frozen=True)
 class TrainRecord(Record):
     """`train.json`."""
@@ -124,6 +149,7 @@ class TrainRecord(Record):
     run: Provenance
     settings: dict[str, object]
     results: list[SpeedTable]
+    whole: list[WholeTrainings] = field(default_factory=list)
 
 
 class Worker:
@@ -171,6 +197,83 @@ def prepare(args: Arguments, folder: str) -> None:
     tokenizer.save_pretrained(Path(folder, "tokenizer"))
 
 
+def config_sizes(size: str) -> dict[str, int]:
+    layers, d_model, d_ff, heads, vocabulary = SIZES[size]
+    sizes = {"encoder_layers": layers, "decoder_layers": layers, "d_model": d_model, "d_ff": d_ff}
+    return sizes | {"num_heads": heads, "vocab_size": vocabulary}
+
+
+def launch(layout: str, package: Path, *words: object) -> str:
+    """The standard output of a Python program that imports a checkout, in one or two processes."""
+    processes, threads = LAYOUTS[layout]
+    launcher = [sys.executable]
+    if processes > 1:
+        launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
+    paths = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": str(threads)}
+    return subprocess.run(
+        [*launcher, *map(str, words)], env=environment, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+@cache
+def has_precision(recipe: Path) -> bool:
+    """Whether a checkout's recipe has the option `precision`; that of earlier ones is `bf16`."""
+    return "--precision" in launch("one thread", recipe.parents[1], recipe, "--help")
+
+
+def train_by_recipe(args: Arguments, package: Path, size: str, precision: str, layout: str, folder: str) -> float:
+    """Target tokens a second of `train_wmt.py` in a checkout. The first call prepares its corpus in the folder."""
+    recipe = package / "recipes" / "train_wmt.py"
+    options: dict[str, object] = {
+        "source_language": "source",
+        "target_language": "target",
+        "prepared": Path(folder, package.name),
+        "output_dir": Path(folder, "run"),
+        "source_tokens": args.tokens,
+        "target_tokens": args.tokens,
+        "max_steps": args.steps,
+        "save_strategy": "steps",
+        "save_steps": args.steps,
+        "eval_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        **config_sizes(size),
+        "vocab_size": args.vocab_size,
+    }
+    is_bf16 = precision == "bfloat16"
+    if has_precision(recipe):
+        options["precision"] = "bf16" if is_bf16 else precision
+    elif is_bf16:
+        options["bf16"] = True
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    launch(layout, package, recipe, "--train", Path(args.source).resolve(), Path(args.target).resolve(), *words)
+    training = json.loads(Path(folder, "run", "all_results.json").read_text(encoding="utf-8"))["training"]
+    shutil.rmtree(Path(folder, "run"))
+    return training["target_tokens"] / training["seconds"]
+
+
+def train_marian(args: Arguments, size: str, precision: str, layout: str, folder: str) -> float:
+    """Target tokens a second of the stock trainer, on the corpus that the recipe of this checkout has prepared."""
+    prepared, is_bf16 = Path(folder, HERE.name), precision == "bfloat16"
+    sizes = config_sizes(size) | {"vocab_size": args.vocab_size}
+    work = Work(MARIAN, str(prepared), sizes, args.tokens, is_bf16, True, corpus_name="train", steps=args.steps)
+    lines = launch(layout, HERE, Path(__file__).with_name("train_worker.py"), json.dumps(asdict(work))).splitlines()
+    turns = [Turn(**json.loads(line)) for line in lines]  # one of each process
+    return sum(turn.target_tokens for turn in turns) / max(turn.seconds for turn in turns)
+
+
+def compare_whole(args: Arguments, size: str, precision: str, layout: str, folder: str) -> WholeTrainings:
+    """Whole trainings of one size and type, in turn."""
+    speeds: dict[str, list[float]] = {}
+    for _ in track(range(args.rounds), f"{size}, {precision}, {layout}"):
+        for name, package in {"ours": HERE, **{Path(each).name: Path(each).resolve() for each in args.release}}.items():
+            speed = train_by_recipe(args, package, size, precision, layout, folder)
+            speeds.setdefault(name, []).append(speed)
+        speeds.setdefault(MARIAN, []).append(train_marian(args, size, precision, layout, folder))
+    return WholeTrainings(size=size, precision=precision, layout=layout, speeds=speeds)
+
+
 def speed(system: str, turns: list[Turn], config: VaswaniConfig) -> Speed:
     operations = [sum(training_flops(config, *shape) for shape in turn.shapes) / turn.seconds for turn in turns]
     padded = sum(count * (source + target) for turn in turns for count, source, target in turn.shapes)
@@ -186,13 +289,10 @@ def speed(system: str, turns: list[Turn], config: VaswaniConfig) -> Speed:
 
 def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTable:
     """All systems with one size and type, in turn."""
-    layers, d_model, d_ff, heads, vocabulary = SIZES[size]
-    sizes: dict[str, int] = {"encoder_layers": layers, "decoder_layers": layers, "d_model": d_model, "d_ff": d_ff}
-    sizes |= {"num_heads": heads, "vocab_size": max(vocabulary, args.vocab_size)}
-    here = Path(__file__).parents[2]
-    packages = {name: (name, here) for name in SYSTEMS if args.device == "cuda" or name != "ours, compiled"}
-    if args.release is not None:
-        packages["the other checkout"] = ("ours", Path(args.release))
+    sizes = config_sizes(size)
+    sizes["vocab_size"] = max(sizes["vocab_size"], args.vocab_size)
+    packages = {name: (name, HERE) for name in SYSTEMS if args.device == "cuda" or name != "ours, compiled"}
+    packages |= {Path(release).name: ("ours", Path(release)) for release in args.release}
     rates: list[float] = []
     with ExitStack() as exit_stack:
         workers = {}
@@ -214,9 +314,15 @@ def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTab
 def measure(args: Arguments) -> Iterator[TrainRecord]:
     """The tables so far, after each size and type."""
     results: list[SpeedTable] = []
+    whole: list[WholeTrainings] = []
     with tempfile.TemporaryDirectory() as folder:
-        prepare(args, folder)
         run = describe_run()  # now: the files that it writes would be changes of the commit
+        for case in product(args.sizes, args.precisions, LAYOUTS) if args.end_to_end else ():
+            whole.append(compare_whole(args, *case, folder))
+            yield TrainRecord(run, args.settings(), results, whole)
+        if args.end_to_end:
+            return
+        prepare(args, folder)
         for size in args.sizes:
             for precision in args.precisions:
                 results.append(compare(args, size, precision, folder))
@@ -246,8 +352,31 @@ def table(result: SpeedTable) -> str:
     return "\n\n".join([f"## {result.size}, {result.precision}", facts, markdown_table(lines)])
 
 
+def whole_table(results: list[WholeTrainings]) -> str:
+    """A row for each size, type and layout; beside each other system, the median of the ratios of a round."""
+    others = [name for name in results[0].speeds if name != "ours"]
+    lines = [["size", "type", "on", "ours", *(cell for name in others for cell in (name, "ours beside it"))]]
+    for result in results:
+        ours = result.speeds["ours"]
+        cells = [result.size, result.precision, result.layout, f"{median(ours):,.0f}"]
+        for name in others:
+            speeds = result.speeds[name]
+            ratio = median(mine / other for mine, other in zip(ours, speeds, strict=True))
+            cells += [f"{median(speeds):,.0f}", f"{ratio:.2f}"]
+        lines.append(cells)
+    return markdown_table(lines)
+
+
 def as_markdown(record: TrainRecord) -> str:
     settings = record.settings
+    if record.whole:
+        facts = (
+            f"Whole trainings of {settings['steps']} steps by `train_wmt.py`, with batches of {settings['tokens']:,} "
+            f"tokens a side, from the first batch to the last checkpoint, without scoring: target tokens a second, "
+            f"without padding; medians of {settings['rounds']} rounds, in turn."
+        )
+        title = f"{headline('Speed of whole trainings', record.run)}."
+        return "\n\n".join([title, facts, whole_table(record.whole)]) + "\n"
     facts = (
         f"Batches of {settings['tokens']:,} tokens a side; medians of {settings['rounds']} turns of "
         f"{settings['seconds']:g} seconds, in turn. The ratio is the median of the ratios of a round."

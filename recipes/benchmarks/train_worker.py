@@ -1,11 +1,13 @@
 """A system that `train.py` measures, in a process of its own; with another checkout in PYTHONPATH, that checkout's.
 
-It trains one step, and then for as many seconds as each line of standard input says. After each it writes a `Turn` as
-a line of JSON. It uses only names of the package that all releases have.
+It trains one step, and then for as many seconds as each line of standard input says; or a number of steps with a
+checkpoint at the end. After each it writes a `Turn` as a line of JSON. It uses only names of the package that all
+releases have.
 """
 
 import json
 import math
+import os
 import sys
 import tempfile
 import time
@@ -55,6 +57,8 @@ class Work:
         tokens: Source and target tokens of a batch.
         bf16: Whether to compute in bfloat16 where PyTorch's autocast does.
         use_cpu: Whether to leave an accelerator alone.
+        corpus_name: The corpus in `data`.
+        steps: Steps to train without a pause; None to train in turns.
     """
 
     system: str
@@ -63,9 +67,11 @@ class Work:
     tokens: int
     bf16: bool
     use_cpu: bool
+    corpus_name: str = "corpus"
+    steps: int | None = None
 
     def corpus(self) -> Dataset:
-        return load_from_disk(Path(self.data, "corpus"))
+        return load_from_disk(Path(self.data, self.corpus_name))
 
     def tokenizer(self) -> VaswaniTokenizer:
         return VaswaniTokenizer.from_pretrained(Path(self.data, "tokenizer"), trust_remote_code=False)
@@ -74,16 +80,17 @@ class Work:
         return VaswaniConfig.from_variant("base", **self.sizes)
 
     def options(self, folder: str) -> dict[str, Any]:
-        """Arguments of both trainers: the paper's optimizer, nothing saved, and a log every 50 steps."""
+        """Arguments of both trainers: the paper's optimizer, and a log every 50 steps."""
         return {
             "output_dir": folder,
-            "max_steps": FOREVER,
+            "max_steps": self.steps or FOREVER,
             "adam_beta2": 0.98,
             "adam_epsilon": 1e-9,
             "max_grad_norm": 0.0,
             "bf16": self.bf16,
             "use_cpu": self.use_cpu,
-            "save_strategy": "no",
+            "save_strategy": "steps" if self.steps else "no",
+            "save_steps": self.steps or FOREVER,
             "logging_steps": 50,
             "disable_tqdm": True,
             "report_to": "none",
@@ -112,8 +119,8 @@ class Turn:
 class Turns(TrainerCallback):
     """Counts the batches that are trained on, and waits at the end of each turn for the next one."""
 
-    def __init__(self, results: TextIO) -> None:
-        self._results, self._turn, self._limit = results, Turn(), 0.0
+    def __init__(self, results: TextIO, limit: float) -> None:
+        self._results, self._turn, self._limit = results, Turn(), limit
         self._collated: deque[tuple[int, int, tuple[int, int, int]]] = deque()  # trainers collate ahead
         self._before = resident_bytes("VmRSS")
         self._began = time.perf_counter()
@@ -130,6 +137,9 @@ class Turns(TrainerCallback):
 
         return collate_and_count
 
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self._began = time.perf_counter()
+
     def on_step_end(self, *_: Any, **__: Any) -> None:
         source, target, shape = self._collated.popleft()
         self._turn.tokens += source + target
@@ -137,14 +147,17 @@ class Turns(TrainerCallback):
         self._turn.shapes.append(shape)
         if time.perf_counter() - self._began < self._limit:
             return
+        self.on_train_end()
+        if not (line := sys.stdin.readline()):
+            raise SystemExit
+        self._turn, self._limit, self._began = Turn(), float(line), time.perf_counter()
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
         self._turn.seconds = time.perf_counter() - self._began
         self._turn.peak_bytes = self._peak_bytes()
         print(json.dumps(asdict(self._turn)), file=self._results, flush=True)
-        if not (line := sys.stdin.readline()):
-            raise SystemExit
-        self._turn, self._limit, self._began = Turn(), float(line), time.perf_counter()
 
     def _peak_bytes(self) -> int:
         if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
@@ -173,9 +186,10 @@ def train_marian(work: Work, turns: Turns, folder: str) -> None:
     config, corpus = marian_config(work.config(), positions=1024), work.corpus()
     config.init_std = config.d_model**-0.5  # for embeddings of our scale; the default is for other models
     model = MarianMTModel(config)
+    sentences = work.tokens * len(corpus) // sum(corpus["target_length"][:])
     arguments = Seq2SeqTrainingArguments(
         **work.options(folder),
-        per_device_train_batch_size=max(1, work.tokens * len(corpus) // sum(corpus["target_length"][:])),
+        per_device_train_batch_size=max(1, sentences // int(os.environ.get("WORLD_SIZE", "1"))),
         train_sampling_strategy="group_by_length",
         label_smoothing_factor=0.1,
         lr_scheduler_type="inverse_sqrt",
@@ -271,4 +285,4 @@ SYSTEMS: dict[str, Callable[[Work, Turns, str], None]] = {
 if __name__ == "__main__":
     with redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as folder:  # trainers print their logs
         work = Work(**json.loads(sys.argv[1]))
-        SYSTEMS[work.system](work, Turns(sys.__stdout__), folder)
+        SYSTEMS[work.system](work, Turns(sys.__stdout__, math.inf if work.steps else 0.0), folder)
