@@ -64,7 +64,7 @@ from rich.table import Table
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.convert.engines import import_exporter, open_engine
+from vaswani_transformer.convert.known_engines import import_exporter, open_engine
 from vaswani_transformer.convert.output import PARITY
 from vaswani_transformer.convert.parity import ParityReport, parity_report
 from vaswani_transformer.convert.shortlist import learn_shortlist

@@ -60,8 +60,8 @@ from vaswani_transformer.experiments.sweep import Job, shares, train_all
 from vaswani_transformer.io.console import PlainConsole, program_name
 from vaswani_transformer.io.files import Json, atomic_write, locked, read_json
 from vaswani_transformer.io.origins import require_same_origin
+from vaswani_transformer.launch.endings import Interrupted
 from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.launch.signals import Interrupted
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from vaswani_transformer.options.arguments import as_json
 from vaswani_transformer.runs.provenance import describe_run

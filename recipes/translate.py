@@ -33,14 +33,25 @@ all.
     python recipes/translate.py --model runs/seed-1 --ensemble runs/seed-2 --input news.en --output news.de
 """
 
+import os
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
+from vaswani_transformer.decoding.engine_translation import EngineTranslator, open_remembered_engine
 from vaswani_transformer.decoding.translation_options import TranslationOptions
+from vaswani_transformer.io.console import ProgressBar
+from vaswani_transformer.io.files import atomic_write, locked
+from vaswani_transformer.launch.endings import one_line_on_error
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.options.parser import RecipeParser
 
+
+# What to do after an interruption.
+ADVICE = "repeat the command to continue"
 
 # Lines that `--precision auto` translates in each precision, and lines of a file for which speed is worth a thought.
 MEASURED_LINES, WORTH_MEASURING = 64, 2000
@@ -65,15 +76,49 @@ class TranslateArguments(TranslationOptions):
         return "-" in (self.input, self.output)
 
 
+def is_translated_without_torch(args: TranslateArguments) -> bool:
+    """Whether an export in the cache could translate standard input, or to standard output, and has done so."""
+    if not args.is_stream or "WORLD_SIZE" in os.environ:
+        return False
+    with one_line_on_error("translate.py", ADVICE):
+        engine = open_remembered_engine(args)
+        if engine is not None:
+            translate_stream(args, engine)
+    return engine is not None
+
+
+def translate_stream(args: TranslateArguments, engine: EngineTranslator | None = None) -> None:
+    """Translate lines as they come, from standard input or to standard output."""
+    if args.output == "-":
+        for content in translated_chunks(args, engine):
+            sys.stdout.buffer.write(content)
+            sys.stdout.buffer.flush()
+    else:
+        args.require_output(args.overwrite)
+        with locked(Path(args.output), "output"):
+            atomic_write(args.output, translated_chunks(args, engine))
+
+
+def translated_chunks(args: TranslateArguments, engine: EngineTranslator | None) -> Iterator[bytes]:
+    """The translations of `lines_per_shard` lines at a time."""
+    models = [] if engine else args.open_models()
+    lines = args.lines(engine.config if engine else models[0].config)
+    translator = engine or LineTranslator(models, args)
+    with ProgressBar(desc="Translating", unit="lines") as bar:
+        chunks = iter(lambda: list(islice(lines, args.lines_per_shard)), [])
+        for number, chunk in enumerate(chunks):
+            yield b"".join(translator.translate(number, chunk, bar))
+
+
 if __name__ == "__main__":
-    RecipeParser((TranslateArguments,)).check()  # the imports below take seconds
+    parser = RecipeParser((TranslateArguments,))
+    if is_translated_without_torch(*parser.parse()):
+        sys.exit()
+    parser.check()  # the imports below take seconds
 
 import re
-import sys
-from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
-from itertools import islice
 
 import torch
 from accelerate import PartialState
@@ -81,8 +126,6 @@ from accelerate import PartialState
 from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
 from vaswani_transformer.decoding.line_translation import LineTranslator
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
-from vaswani_transformer.io.console import ProgressBar
-from vaswani_transformer.io.files import atomic_write, locked
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
@@ -90,38 +133,16 @@ from vaswani_transformer.training.precision import compare, fastest_precision, u
 
 def main() -> None:
     (args,) = RecipeParser((TranslateArguments,)).parse()
-    with joined_processes("translate.py", args.timeout_minutes, "repeat the command to continue"):
+    with joined_processes("translate.py", args.timeout_minutes, ADVICE):
         if args.is_stream:
+            if PartialState().num_processes > 1:
+                message = "several processes cannot share standard input or output; give --input and --output"
+                raise ValueError(f"output: {message}")
             translate_stream(args)
         elif args.shard is not None:
             translate_shard(args)
         else:
             translate_file(args)
-
-
-def translate_stream(args: TranslateArguments) -> None:
-    """Translate lines as they come, from standard input or to standard output."""
-    if PartialState().num_processes > 1:
-        raise ValueError("output: several processes cannot share standard input or output; give --input and --output")
-    if args.output == "-":
-        for content in translated_chunks(args):
-            sys.stdout.buffer.write(content)
-            sys.stdout.buffer.flush()
-    else:
-        args.require_output(args.overwrite)
-        with locked(Path(args.output), "output"):
-            atomic_write(args.output, translated_chunks(args))
-
-
-def translated_chunks(args: TranslateArguments) -> Iterator[bytes]:
-    """The translations of `lines_per_shard` lines at a time."""
-    models = args.open_models()
-    lines = args.lines(models[0].config)
-    translator = LineTranslator(models, args)
-    with ProgressBar(desc="Translating", unit="lines") as bar:
-        chunks = iter(lambda: list(islice(lines, args.lines_per_shard)), [])
-        for number, chunk in enumerate(chunks):
-            yield b"".join(translator.translate(number, chunk, bar))
 
 
 def translate_shard(args: TranslateArguments) -> None:

@@ -1,5 +1,6 @@
 """Small models and sources for tests of the search and of parsing."""
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -81,7 +82,17 @@ class Numbers:
 Scored = tuple[float, tuple[int, ...]]
 
 
+@functools.cache
 @torch.no_grad()
+def next_tokens(
+    model: VaswaniForConditionalGeneration, source: tuple[int, ...], live: tuple[tuple[int, ...], ...]
+) -> list[list[float]]:
+    """Log-probabilities of the token after each live hypothesis; of a model that nobody changes between the calls."""
+    ids = torch.tensor([[0, *tokens] for tokens in live])
+    logits = model(torch.tensor([source]).expand(len(ids), -1), decoder_input_ids=ids).logits[:, -1]
+    return logits.double().log_softmax(-1).tolist()
+
+
 def steps_by_definition(
     model: VaswaniForConditionalGeneration, source: list[int], num_beams: int, alpha: float, rule: object, kind: str
 ) -> Iterator[tuple[list[Scored], list[Scored], list[Scored]]]:
@@ -89,9 +100,7 @@ def steps_by_definition(
     limit = len(source) + model.generation_config.max_new_tokens_over_source
     live, finished = [(0.0, ())], []
     for length in range(1, limit + 1):
-        ids = torch.tensor([[0, *tokens] for _, tokens in live])
-        logits = model(torch.tensor([source]).expand(len(ids), -1), decoder_input_ids=ids).logits[:, -1]
-        steps = logits.double().log_softmax(-1).tolist()
+        steps = next_tokens(model, tuple(source), tuple(tokens for _, tokens in live))
         candidates = sorted(
             ((score + step, (*tokens, token)) for (score, tokens), row in zip(live, steps, strict=True)
              for token, step in enumerate(row)), reverse=True

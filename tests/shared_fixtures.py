@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
-gc.freeze()  # a training collects garbage twice, and need not look through the libraries
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # each call of a recipe collects garbage, and need not look through the libraries and the tests
 
 
 @pytest.fixture(autouse=True)

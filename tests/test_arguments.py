@@ -1,13 +1,15 @@
 """Options of the recipes, from the command line and from YAML: values, help, and one line for a mistake."""
 
 import dataclasses
+import functools
 import math
 import re
 import typing
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
-from helpers import REPOSITORY, recipe_module, run_python
+from helpers import REPOSITORY, recipe_module, run_python, run_recipe
 
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, SHARE, Interval, option
 from vaswani_transformer.options.parser import RecipeParser
@@ -77,9 +79,15 @@ def test_the_help_begins_with_the_example_and_shows_options_with_defaults(monkey
     assert all(name in text for name in rare)
 
 
+@functools.cache
+def help_of(recipe: str) -> CompletedProcess:
+    """What a recipe shows for `--help`; on stderr, what it imports."""
+    return run_python(["-X", "importtime", REPOSITORY / "recipes" / recipe, "--help"])
+
+
 @pytest.mark.parametrize("recipe", [path.name for path in sorted((REPOSITORY / "recipes").glob("*.py"))])
 def test_the_help_of_a_recipe_imports_nothing_that_takes_seconds(recipe):
-    shown = run_python(["-X", "importtime", REPOSITORY / "recipes" / recipe, "--help"])
+    shown = help_of(recipe)
     imported = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines()}
     assert shown.stdout.startswith(f"usage: {recipe}")
     assert "argparse" in imported
@@ -92,14 +100,13 @@ def test_a_training_refuses_its_own_options_first_and_then_those_of_transformers
     own = run_python(["-X", "importtime", REPOSITORY / "recipes" / recipe, "--warmup_steps", "0"])
     assert f"{recipe}: warmup_steps: must be at least 1" in own.stderr
     assert "| torch\n" not in own.stderr
-    other = run_python([REPOSITORY / "recipes" / recipe, "--shar", "0.1"])
+    other = run_recipe(recipe, "--shar", "0.1")
     assert f"{recipe}: there is no option --shar" in other.stderr
 
 
 @pytest.mark.parametrize("recipe", TRAININGS)
 def test_the_help_of_a_training_has_its_own_options(recipe, monkeypatch):
-    shown = run_python([REPOSITORY / "recipes" / recipe, "--help"])
-    first = set(re.findall(r"^  --(\w+)", shown.stdout, re.M))
+    first = set(re.findall(r"^  --(\w+)", help_of(recipe).stdout, re.M))
     assert set(listed_options(recipe, monkeypatch)) - first <= {"optim"}  # whose default is transformers'
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 import torch
-from models import EOS, SOURCES, as_batch, beam_search_by_definition, lively, penalty
+from models import EOS, SOURCES, as_batch, beam_search_by_definition, lively, penalty, talkative
 from tokenizers import Tokenizer, decoders, models, normalizers
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
@@ -23,6 +23,12 @@ from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.convert.marian import to_marian
 from vaswani_transformer.model.ensemble import Ensemble
 from vaswani_transformer.model.phrases import ForcedPhrases
+
+
+@pytest.fixture(scope="module")
+def talkative_model() -> VaswaniForConditionalGeneration:
+    """As elsewhere; one for all tests, so that what the definition computes of it is known to the next."""
+    return talkative()
 
 
 @torch.no_grad()
@@ -52,7 +58,7 @@ def every_ending(
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "longest", "models"), [(3, 6, 10), (5, 4, 10), (5, 6, 2)], ids=["3^6", "5^4", "5^6"]
+    ("vocabulary", "longest", "models"), [(3, 6, 5), (5, 4, 10), (5, 6, 1)], ids=["3^6", "5^4", "5^6"]
 )
 @pytest.mark.parametrize("penalty_type", ["gnmt", "transformers"])
 def test_no_sequence_is_better_than_what_a_beam_of_full_width_finds(vocabulary, longest, models, penalty_type):
@@ -169,8 +175,7 @@ def test_no_text_with_the_words_is_better_than_what_a_beam_of_full_width_finds(w
         assert found.sequences_scores.tolist() == pytest.approx(sorted(scores, reverse=True)[:2], abs=1e-4)
 
 
-@pytest.mark.parametrize("use_cache", [True, False])
-@pytest.mark.parametrize("num_beams", [2, 4])
+@pytest.mark.parametrize(("num_beams", "use_cache"), [(2, False), (4, True)])
 def test_narrow_beams_find_phrases_in_each_sentence_of_a_batch(talkative_model, num_beams, use_cache):
     phrases = [[9, 17, 30], [5, 6]]
     settings = {"num_beams": num_beams, "custom_generate": ForcedPhrases(phrases), "use_cache": use_cache}
@@ -222,7 +227,7 @@ def test_phrases_may_begin_in_the_prefix(talkative_model):
     assert row[:4] == [0, 5, 9, 17]
 
 
-@pytest.mark.parametrize("num_beams", [2, 3, 4, 21])
+@pytest.mark.parametrize("num_beams", [2, 4, 21])
 @pytest.mark.parametrize(("alpha", "kind"), [(0.6, "gnmt"), (0.0, "gnmt"), (1.0, "transformers"), (-1.0, "gnmt")])
 @pytest.mark.parametrize("rule", ["never", False, True])
 def test_search_equals_the_definition(talkative_model, num_beams, alpha, kind, rule):
@@ -255,7 +260,7 @@ FORCED = {"forced_eos_token_id": EOS, "max_new_tokens": 30}
 
 
 @pytest.mark.parametrize("processors", [{}, FORBIDDEN | FORCED], ids=["no processors", "processors"])
-@pytest.mark.parametrize("num_beams", [2, 4, 9])
+@pytest.mark.parametrize("num_beams", [2, 9])
 def test_a_sentence_does_not_depend_on_its_batch(talkative_model, num_beams, processors):
     options = {"num_beams": num_beams, "num_return_sequences": 2, "return_dict_in_generate": True, **processors}
 
@@ -276,7 +281,7 @@ def test_a_sentence_does_not_depend_on_its_batch(talkative_model, num_beams, pro
 def test_beam_search_with_transformers_rules_equals_marian():
     """Of random models, some of whose hypotheses end in EOS and some at the length limit."""
     cut = hypotheses = 0
-    for seed in range(120):
+    for seed in range(60):
         model = lively(24, seed, layer_norm_eps=1e-5)  # Marian's
         bias = model.model.decoder.layers[-1].feed_forward_residual.norm.bias.data
         model.model.shared.weight.data[EOS] += (0.0, 0.3, 0.6)[seed % 3] * bias  # EOS becomes likelier

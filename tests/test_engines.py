@@ -10,21 +10,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe
+from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_recipe
 from models import distinct
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, pipeline
 from transformers.utils.logging import warning_once
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.convert import engines
+from vaswani_transformer.convert import engines, known_engines
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.decoding.engine_translation import open_remembered_engine
 from vaswani_transformer.model.ensemble import Ensemble
 from vaswani_transformer.model.saved_model import SavedModel
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
-from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator, export_ctranslate2  # noqa: E402 - needs it
+from vaswani_transformer.convert.ctranslate2 import export_ctranslate2  # noqa: E402 - needs it
+from vaswani_transformer.convert.ctranslate2_search import CTranslate2Translator  # noqa: E402
 
 
 LINES = ["", *(english for english, _ in phrasebook("validation")[:7]), "  spaces around  ", "The end. The cat sleeps."]
@@ -43,9 +45,9 @@ def saved(tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.TempPathF
 
 
 def by_engine_alone(directory: Path, lines: list[str]) -> list[str]:
-    translator = CTranslate2Translator(directory)
-    found = translator.hypotheses(translator.tokenizer([line.strip() for line in lines]).input_ids)
-    texts = translator.tokenizer.batch_decode(found, skip_special_tokens=True)
+    tokenizer = VaswaniTokenizer.from_pretrained(directory)
+    found = CTranslate2Translator(directory).hypotheses(tokenizer([line.strip() for line in lines]).input_ids)
+    texts = tokenizer.batch_decode(found, skip_special_tokens=True)
     return [" ".join(text.splitlines()) if line.strip() else "" for line, text in zip(lines, texts, strict=True)]
 
 
@@ -77,6 +79,7 @@ def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path):
     [
         (("--engine", "{tmp}"), "engine: .* is no export; name ctranslate2, ctranslate2:int8, onnx, or a directory"),
         (("--engine", "onnx:int8"), "engine: onnx:int8 is no export"),
+        (("--engine", "ctranslate2:foo"), "engine: ctranslate2:foo is no export"),
     ],
 )
 def test_what_an_engine_cannot_do_is_refused(options, message, saved, tmp_path):
@@ -141,7 +144,7 @@ def test_a_model_with_adapters_is_not_exported_without_them(tokenizer, cache):
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache for exports."""
-    monkeypatch.setattr(engines, "_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(known_engines, "CACHE", tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -209,7 +212,7 @@ def test_a_hub_pipeline_without_the_package_says_what_is_missing(saved, monkeypa
 
 
 def test_an_engine_that_is_not_installed_is_named_with_its_extra(saved, monkeypatch):
-    monkeypatch.setitem(sys.modules, "vaswani_transformer.convert.ctranslate2", None)
+    monkeypatch.setitem(sys.modules, "vaswani_transformer.convert.ctranslate2_search", None)
     with pytest.raises(ImportError, match=r"^engine: .*; run `pip install -e \"\.\[export\]\"`"):
         pipeline("translation", model=str(saved), engine=str(saved / "engine"))
 
@@ -225,6 +228,108 @@ def test_the_score_by_an_ensemble_is_what_its_search_ranks_by(saved, tokenizer):
         (records,) = translator([line], num_return_sequences=2, return_scores=True)
         assert [each["score"] for each in records] == pytest.approx(expected.tolist(), abs=1e-4)
         assert {each["confidence"] for each in records} == {None}
+
+
+UNUSUAL = ["a </s> b <pad>", "<unk> no <2de> tag", "Zoe\u0308 \u2028 x", "\U0001f408" * 40, "One. Two!  Three?"]
+
+
+def by_model_and_by_engine(folder: Path, **options: object) -> tuple[str, str]:
+    """What translate.py writes for `LINES` and `UNUSUAL` with the model, which is then remembered, and without it."""
+    lines = [*LINES, *UNUSUAL]
+    file = folder / "input"
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    options = {"engine": "ctranslate2", "input": str(file), **options}
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    expected = run_recipe("translate.py", *words)
+    assert expected.returncode == 0, expected.stderr
+    engine = open_remembered_engine(recipe_module("translate.py").TranslateArguments(**options))
+    return expected.stdout, b"".join(engine.translate(0, lines)).decode()
+
+
+SEARCHES = [
+    {},
+    {"split_sentences": False},
+    {"num_return_sequences": 3},
+    {"num_beams": 1, "max_new_tokens": 3},
+    {"length_penalty": 0.0, "tokens_per_batch": 20},
+]
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=str)
+def test_an_export_that_was_opened_before_translates_as_with_its_model(options, saved, cache, tmp_path):
+    expected, found = by_model_and_by_engine(tmp_path, model=str(saved), **options)
+    assert found == expected
+    assert len(set(found.splitlines())) > 4
+
+
+def test_so_does_a_directory_and_a_model_of_two_directions_into_one_of_them(cache, tmp_path):
+    model = str(REPOSITORY / "model_cards" / "tatoeba-de-en")
+    expected, found = by_model_and_by_engine(tmp_path, model=model, target_language="en")
+    assert found == expected
+    (directory,) = (path for path in cache.iterdir() if path.is_dir())
+    other, found = by_model_and_by_engine(tmp_path, model=model, target_language="de", engine=str(directory))
+    assert found == other != expected
+
+
+def test_so_does_a_learned_table_with_sources_cut_to_it(tokenizer, cache, tmp_path):
+    model = distinct(len(tokenizer), position_encoding="learned", max_position_embeddings=20)
+    model.save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    expected, found = by_model_and_by_engine(tmp_path, model=str(tmp_path / "model"))
+    assert found == expected
+
+
+def test_json_lines_have_the_columns_and_no_tags(cache, tmp_path, monkeypatch):
+    model = str(REPOSITORY / "model_cards" / "tatoeba-de-en")
+    by_model_and_by_engine(tmp_path, model=model, target_language="en")
+    module = recipe_module("translate.py")
+    given = {"model": model, "engine": "ctranslate2", "target_language": "en", "output": str(tmp_path / "out.jsonl")}
+    words = [word for name, value in given.items() for word in (f"--{name}", value)]
+    (tmp_path / "input").write_text("Der Hund schläft.\n<2en> Ja.\n", encoding="utf-8")
+    written = []
+    for translate in (module.main, lambda: module.is_translated_without_torch(module.TranslateArguments(**given))):
+        monkeypatch.setattr("sys.argv", [module.__file__, *words, "--overwrite", "true"])
+        monkeypatch.setattr("sys.stdin", (tmp_path / "input").open(encoding="utf-8"))
+        translate()
+        written.append((tmp_path / "out.jsonl").read_text(encoding="utf-8"))
+        (tmp_path / "out.jsonl").unlink()
+    assert written[0] == written[1]
+    assert [json.loads(line)["de"] for line in written[1].splitlines()] == ["Der Hund schläft.", "Ja."]
+
+
+def test_what_needs_the_model_or_was_never_opened_is_not_left_to_an_export(saved, cache, tmp_path, monkeypatch):
+    folder = shutil.copytree(saved, tmp_path / "model")
+    given = {"model": str(folder), "engine": "ctranslate2", "output": "out.jsonl"}
+    arguments = recipe_module("translate.py").TranslateArguments
+    assert open_remembered_engine(arguments(**given)) is None
+    by_model_and_by_engine(tmp_path, model=str(folder))
+    assert open_remembered_engine(arguments(**given)) is not None
+    for changes in ({"return_scores": True}, {"return_alignment": True}, {"engine": "ctranslate2:int8"}):
+        assert open_remembered_engine(arguments(**given | changes)) is None
+    with monkeypatch.context() as patch:
+        patch.setattr("ctranslate2.get_cuda_device_count", lambda: 1)
+        assert open_remembered_engine(arguments(**given)) is None
+    config = (folder / "config.json").read_text(encoding="utf-8")
+    (folder / "config.json").write_text(config.replace('"dropout": 0.1', '"dropout": 0.2'), encoding="utf-8")
+    assert open_remembered_engine(arguments(**given)) is None
+    (folder / "config.json").write_text(config, encoding="utf-8")
+    (directory,) = (path for path in cache.iterdir() if path.is_dir())
+    (directory / "model.bin").write_bytes(b"")
+    assert open_remembered_engine(arguments(**given)) is None
+
+
+@pytest.mark.system
+def test_from_the_second_time_on_a_line_is_translated_without_torch(tmp_path):
+    model = REPOSITORY / "model_cards" / "tatoeba-de-en"
+    (tmp_path / "input").write_text("Der Hund schläft.\n", encoding="utf-8")
+    options = ("--model", model, "--engine", "ctranslate2", "--target_language", "en")
+    call_recipe("translate.py", *options, "--input", tmp_path / "input", "--output", tmp_path / "found")
+    recipe = REPOSITORY / "recipes" / "translate.py"
+    again = run_python(["-X", "importtime", recipe, *options], stdin="Der Hund schläft.\n")
+    assert again.stdout == (tmp_path / "found").read_text(encoding="utf-8")
+    imported = {line.rpartition("|")[2].strip() for line in again.stderr.splitlines()}
+    assert "ctranslate2" in imported
+    assert not imported & {"torch", "transformers", "datasets", "accelerate", "pandas", "nltk"}
 
 
 CHAPTER = (REPOSITORY / "vaswani_transformer" / "convert" / "README.md").read_text(encoding="utf-8")

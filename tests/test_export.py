@@ -19,6 +19,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.convert import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
 from vaswani_transformer.convert import parity  # noqa: E402
+from vaswani_transformer.convert.ctranslate2_search import CTranslate2Translator  # noqa: E402
 from vaswani_transformer.convert.hypotheses import best_hypotheses  # noqa: E402
 
 
@@ -52,7 +53,7 @@ def exported(greedy, tokenizer, tmp_path_factory) -> Path:
 def test_every_token_has_the_same_probability(changes, tokenizer, tmp_path):
     model = distinct(**{"vocab_size": len(tokenizer), **changes})
     directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
-    translator = engine.CTranslate2Translator(directory)
+    translator = CTranslate2Translator(directory)
     for source, target in PAIRS[:4]:
         ids, labels = (tokenizer(text)["input_ids"] for text in (source, target))
         with torch.no_grad():
@@ -68,7 +69,7 @@ def test_hypotheses_are_those_of_our_search_by_the_engines_rules(trained, tokeni
     model = copy.deepcopy(trained)
     model.generation_config.length_penalty = alpha
     model.generation_config.max_length = 60
-    translator = engine.CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
+    translator = CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
     sources = tokenizer([english for english, _ in phrasebook("test")[:24]])["input_ids"]  # which it does not know
     found = translator.hypotheses(sources)
     assert found == best_hypotheses(model, sources, **translator.rule)
@@ -84,7 +85,7 @@ def test_each_sentence_has_its_own_limit(tokenizer, tmp_path):
         norm.bias.copy_(10 * model.lm_head.weight[7])
     sources = tokenizer(SOURCES[:5])["input_ids"]
     directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
-    found = engine.CTranslate2Translator(directory).hypotheses(sources)
+    found = CTranslate2Translator(directory).hypotheses(sources)
     assert [len(tokens) for tokens in found] == [len(source) + 50 for source in sources]
     assert found == best_hypotheses(model, sources)
 
@@ -95,12 +96,12 @@ def test_a_translation_may_be_empty(tokenizer, tmp_path):
         norm = model.model.decoder.layers[-1].feed_forward_residual.norm
         norm.bias.copy_(8 * model.lm_head.weight[1])
     directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
-    assert engine.CTranslate2Translator(directory).hypotheses([[3, 4, 1]]) == [[1]]
+    assert CTranslate2Translator(directory).hypotheses([[3, 4, 1]]) == [[1]]
 
 
 def test_a_long_source_is_not_cut_off(exported):
     with pytest.raises(RuntimeError, match="position"):
-        engine.CTranslate2Translator(exported).hypotheses([[3] * (engine.POSITIONS + 1)])
+        CTranslate2Translator(exported).hypotheses([[3] * (engine.POSITIONS + 1)])
 
 
 @pytest.mark.parametrize("quantization", ["int8", "float16"])
@@ -114,7 +115,7 @@ def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
     # The table of positions, most of so small a model, is not quantized to integers.
     assert (directory / "model.bin").stat().st_size < (exported / "model.bin").stat().st_size
     sources, targets = (tokenizer([pair[side] for pair in PAIRS[:16]])["input_ids"] for side in (0, 1))
-    hypotheses = engine.CTranslate2Translator(directory).hypotheses(sources)
+    hypotheses = CTranslate2Translator(directory).hypotheses(sources)
     assert sum(tokens == target for tokens, target in zip(hypotheses, targets, strict=True)) >= 14
 
 
@@ -134,14 +135,14 @@ def test_only_tokens_of_a_shortlist_are_generated(greedy, tokenizer, tmp_path):
     (directory / "vmap.txt").write_text("\n".join(lines), encoding="utf-8")
     always = {*tokenizer.convert_tokens_to_ids(["e", "n"]), tokenizer.unk_token_id, tokenizer.eos_token_id}
     for source in tokenizer(SOURCES[:4])["input_ids"]:
-        [tokens] = engine.CTranslate2Translator(directory).hypotheses([source])
+        [tokens] = CTranslate2Translator(directory).hypotheses([source])
         assert len(tokens) > 1
         assert set(tokens) <= always | set(source)
 
 
 def test_a_translation_ends_with_the_learned_table(tokenizer, tmp_path):
     model = distinct(len(tokenizer), position_encoding="learned", max_position_embeddings=20)
-    translator = engine.CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
+    translator = CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
     assert len(translator.hypotheses([[3] * 19 + [1]])[0]) <= 20
 
 
@@ -166,7 +167,7 @@ def test_the_published_report_can_be_read():
 
 def test_parity_counts_sentences_that_the_exported_tokenizer_encodes_otherwise(greedy, tokenizer, tmp_path):
     directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out")
-    translator, file = engine.CTranslate2Translator(directory), directory / "tokenizer.json"
+    translator, file = CTranslate2Translator(directory), directory / "tokenizer.json"
     sentences = [*SOURCES[:2], "a </s> b", " "]
     assert parity.parity_report(greedy, tokenizer, translator, sentences, None, file).same_tokens == 3
     tokenizer.backend_tokenizer.save(str(file))  # its list of special tokens is in force there
@@ -179,7 +180,7 @@ def test_parity_of_other_weights_shows_every_difference(greedy, tokenizer, expor
     with torch.no_grad():
         tampered.model.decoder.layers[0].encoder_attn.v_proj.weight.mul_(-1)
     file = exported / "tokenizer.json"
-    report = parity.parity_report(tampered, tokenizer, engine.CTranslate2Translator(exported), SOURCES[:16], None, file)
+    report = parity.parity_report(tampered, tokenizer, CTranslate2Translator(exported), SOURCES[:16], None, file)
     assert report.identical + len(report.differences) == report.same_tokens == 16
     assert len(report.differences) > 8
     assert sum(report.kinds.values()) == len(report.differences)

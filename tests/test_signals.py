@@ -15,7 +15,8 @@ from transformers import TrainerCallback
 
 from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTrainer
 from vaswani_transformer.launch import signals
-from vaswani_transformer.launch.signals import Interrupted, SignalCheckpoint
+from vaswani_transformer.launch.endings import Interrupted
+from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 

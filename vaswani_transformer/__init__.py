@@ -108,10 +108,15 @@ def register() -> None:
 
 
 def _is_recipe(program: ModuleType) -> bool:
-    """Whether a program is a recipe; `check_options` registers later, since its options are parsed without torch."""
+    """Whether a program is a recipe, which registers after its options: `RecipeParser.check` parses them without torch.
+
+    A user's script beside the recipes is none.
+    """
     folders = [folder / "recipes" for folder in Path(__file__).resolve().parents[:2]]
     file = getattr(program, "__file__", None)  # None in a notebook
-    return program.__name__ == "__main__" and file is not None and Path(file).resolve().parent in folders
+    if program.__name__ != "__main__" or file is None or Path(file).resolve().parent not in folders:
+        return False
+    return b").check()" in Path(file).read_bytes()
 
 
 if not _is_recipe(sys.modules["__main__"]):

@@ -158,7 +158,7 @@ def generate_search(model: PreTrainedModel, **settings: Any) -> Search:
 
 def export_search(directory: Path, tokenizer: VaswaniTokenizer, device: str, **settings: Any) -> Search:
     """The search of CTranslate2 in one call; `settings` are for `translate_batch`."""
-    from vaswani_transformer.convert.ctranslate2 import CTranslate2Translator
+    from vaswani_transformer.convert.ctranslate2_search import CTranslate2Translator
 
     kind = {"intra_threads": torch.get_num_threads()} if device == "cpu" else {"compute_type": "float16"}
     translator = CTranslate2Translator(directory, device=device, inter_threads=1, **kind).engine

@@ -1,20 +1,16 @@
-"""Export to CTranslate2, and its search with the exported model."""
+"""Export to CTranslate2; `ctranslate2_search.py` searches with the exported model."""
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ctranslate2
 import torch
 from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
-from transformers import GenerationConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
-from ..model.generation_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.tokenization_vaswani import VaswaniTokenizer
-from .hypotheses import search_in_batches
+from ..model.search_options_vaswani import LENGTH_FIELDS
 from .output import export_directory
 from .stock_tokenizer import UNUSED, save_stock_tokenizer
 from .weights import PLAIN, SPECIAL_IDS, require_fields
@@ -141,47 +137,3 @@ def _fill_norm(spec: Any, norm: nn.LayerNorm) -> None:
 def _copy(weight: torch.Tensor) -> torch.Tensor:
     """A float32 copy on the CPU, since quantization works in place."""
     return weight.detach().to("cpu", torch.float32, copy=True)
-
-
-class CTranslate2Translator:
-    """Searches with an exported model as `ctranslate2.Translator` does, by the options of its generation_config.
-
-    Args:
-        directory: The exported directory.
-        options: For `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `intra_threads` and others.
-
-    Attributes:
-        rule: Keywords with which `generate` of our model searches by the same rules: a sentence stops once `num_beams`
-            hypotheses are finished, and scores are log P / |Y|^alpha.
-    """
-
-    def __init__(self, directory: str | Path, **options: Any) -> None:
-        directory = Path(directory)
-        self.rule = {"early_stopping": True, "length_penalty_type": "transformers"}
-        self.tokenizer = VaswaniTokenizer.from_pretrained(directory, trust_remote_code=False)
-        positions = self.tokenizer.model_max_length  # rows of the exported position table
-        self.search = SearchOptions.from_generation_config(GenerationConfig.from_pretrained(directory), positions)
-        self.engine = ctranslate2.Translator(str(directory), **options)
-
-    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        return [ranked[0] for ranked in self.n_best(sources)]
-
-    def n_best(self, sources: Sequence[Sequence[int]], search: SearchOptions | None = None) -> list[list[list[int]]]:
-        """The best hypotheses of each source, the best first; by default by the export's generation_config."""
-        return search_in_batches(sources, partial(self._translate, search or self.search))
-
-    def _translate(self, search: SearchOptions, batch: list[Sequence[int]]) -> list[list[list[int]]]:
-        """The best hypotheses of sources of one length."""
-        results = self.engine.translate_batch(
-            [self.tokenizer.convert_ids_to_tokens(source) for source in batch],
-            beam_size=search.num_beams,
-            num_hypotheses=search.num_return_sequences,
-            length_penalty=search.length_penalty,
-            max_decoding_length=search.limit.new_tokens(len(batch[0])),
-            min_decoding_length=0,
-            max_input_length=0,  # which would cut longer sources off
-            return_end_token=True,
-            use_vmap=True,  # if there is one
-        )
-        return [list(map(self.tokenizer.convert_tokens_to_ids, result.hypotheses)) for result in results]

@@ -1,55 +1,32 @@
-"""Engines: exported models that translate, and one in place of the model that it was made of."""
+"""An exported model in place of the model that it was made of."""
 
 import hashlib
-import re
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from huggingface_hub.constants import HF_HOME
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..io.digests import content_digest, matching_files_digest
+from ..io.digests import content_digest
 from ..io.files import Json, locked
-from ..model.generation_vaswani import LENGTH_FIELDS, SearchOptions
+from ..model.generation_vaswani import search_options
 from ..model.languages_vaswani import Directions
-from .output import is_export
+from ..model.search_options_vaswani import LENGTH_FIELDS
+from . import known_engines
+from .known_engines import import_exporter, is_engine_name, open_engine
+from .length_batches import cut_to_positions
 
 
 logger = logging.get_logger(__name__)
-
-# What `exported` makes by itself. Everything else is a directory.
-_NAME = re.compile(r"ctranslate2(:\w+)?|onnx")
-_CACHE = Path(HF_HOME, "vaswani")
-
-_FILES = ("*.bin", "*.safetensors", "onnx/*.onnx", "*config.json", "token*.json", "*vocab*", "vmap.txt")
 
 # Options of `generate` that engines have, too.
 _SEARCH = {"num_beams", "length_penalty", "num_return_sequences", *LENGTH_FIELDS}
 
 # Fields of a configuration, by their beginnings, that change no export.
 _NOT_EXPORTED = ("_", "alignment_", "confidence_", "transformers_version")
-
-
-class Engine(Protocol):
-    """An exported model that translates: `CTranslate2Translator`, `OnnxTranslator` or `MarianTranslator`."""
-
-    @property
-    def rule(self) -> Mapping[str, Any]:
-        """Keywords with which `generate` of our model searches by the engine's rules."""
-        ...
-
-    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        ...
-
-    def n_best(self, sources: Sequence[Sequence[int]], search: SearchOptions | None = None) -> list[list[list[int]]]:
-        """The best hypotheses of each source, the best first; by default by the export's generation_config."""
-        ...
 
 
 class ExportedModel:
@@ -63,6 +40,9 @@ class ExportedModel:
         model: The model. CTranslate2 computes on its device, other engines on the CPU.
         tokenizer: Its tokenizer.
 
+    Attributes:
+        directory: The directory of the export.
+
     Raises:
         ImportError: The engine is not installed.
         ValueError: The engine cannot express the model; the directory is no export; or its vocabulary is not the
@@ -71,17 +51,17 @@ class ExportedModel:
 
     def __init__(self, name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self.model = model
-        directory = Path(name)
+        self.directory = Path(name)
         try:
-            directory = exported(name, model, tokenizer)
-            self.engine = open_engine(directory, model.device)
+            self.directory = exported(name, model, tokenizer)
+            self.engine = open_engine(self.directory, model.device)
         except ImportError as error:
             raise ImportError(f'engine: {error}; run `pip install -e ".[export]"`, for ONNX ".[onnx]"') from error
         except (RuntimeError, OSError) as error:
-            raise ValueError(f"engine: {error}; remove {directory} if it is damaged") from error
-        stock = AutoTokenizer.from_pretrained(directory, trust_remote_code=False)
+            raise ValueError(f"engine: {error}; remove {self.directory} if it is damaged") from error
+        stock = AutoTokenizer.from_pretrained(self.directory, trust_remote_code=False)
         if stock.get_vocab() != tokenizer.get_vocab():
-            raise ValueError(f"engine: {directory} was not made of this model, which has another vocabulary")
+            raise ValueError(f"engine: {self.directory} was not made of this model, which has another vocabulary")
         self._positions = stock.model_max_length
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -102,24 +82,14 @@ class ExportedModel:
         for name in options.keys() - _SEARCH:
             if options[name] is not None and options[name] is not False:
                 raise ValueError(f"{name}: engines have no such option; leave it out, or translate without an engine")
-        config, search = self.model.config, SearchOptions.for_call(self.model, options)
+        config, search = self.model.config, search_options(self.model, options)
         search = replace(search, limit=replace(search.limit, positions=self._positions))
         Directions(config).require_tagged(input_ids)
-        start, end = config.decoder_start_token_id, config.eos_token_id
+        start = config.decoder_start_token_id
         sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
-        if any(len(ids) > self._positions for ids in sources):
-            logger.warning_once(
-                f"a sentence has more tokens than the export takes, {self._positions}; the rest of it is not "
-                "translated; divide it"
-            )
-        cut = [ids if len(ids) <= self._positions else [*ids[: self._positions - 1], end] for ids in sources]
+        cut = cut_to_positions(sources, self._positions, logger.warning_once)
         rows = [torch.tensor([start, *ids]) for ranked in self.engine.n_best(cut, search) for ids in ranked]
         return pad_sequence(rows, batch_first=True, padding_value=config.pad_token_id).to(input_ids.device)
-
-
-def is_engine_name(name: str) -> bool:
-    """Whether this names an engine to export to on first use, not a directory."""
-    return _NAME.fullmatch(name) is not None
 
 
 def exported(name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
@@ -140,9 +110,9 @@ def exported(name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedToke
     if plain.state_dict().keys() != model.state_dict().keys():
         raise ValueError(f"engine: {name} has no place for other weights than a plain model's; merge adapters first")
     export, _ = import_exporter(kind)
-    directory = _CACHE / f"{_digest(model, tokenizer)[:32]}-{str(name).replace(':', '-')}"
+    directory = known_engines.CACHE / f"{_digest(model, tokenizer)[:32]}-{str(name).replace(':', '-')}"
     if not directory.exists():
-        with locked(_CACHE / "exports", "engine", wait=True):
+        with locked(known_engines.CACHE / "exports", "engine", wait=True):
             if not directory.exists():
                 logger.warning(f"engine: {name} is made of the model, once: {directory}")
                 export(model, tokenizer, directory, **({"quantization": quantization} if quantization else {}))
@@ -158,44 +128,3 @@ def _digest(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
     fields = (*model.config.to_diff_dict().items(), *model.generation_config.to_diff_dict().items())
     options = sorted(f"{name}={value!r}" for name, value in fields if not name.startswith(_NOT_EXPORTED))
     return content_digest([weights, tokenizer.get_vocab(), *options])
-
-
-def import_exporter(name: str) -> tuple[Callable[..., Path], int]:
-    """The function that exports to an engine, and the tokens of its longest sentence; imports the engine's library."""
-    if name == "ctranslate2":
-        from . import ctranslate2
-
-        return ctranslate2.export_ctranslate2, ctranslate2.POSITIONS
-    from . import marian
-
-    if name == "marian":
-        return marian.export_marian, marian.POSITIONS
-    from .onnx import export_onnx
-
-    return export_onnx, marian.POSITIONS
-
-
-def open_engine(directory: Path, device: torch.device) -> Engine:
-    """The engine of an export by recipes/export.py."""
-    if (directory / "model.bin").is_file():
-        from .ctranslate2 import CTranslate2Translator
-
-        place = {"device": "cuda", "device_index": device.index or 0} if device.type == "cuda" else {}
-        return CTranslate2Translator(directory, **place)
-    if any(directory.glob("onnx/*.onnx")):
-        from .onnx import OnnxTranslator
-
-        return OnnxTranslator(directory)
-    if is_export(directory):
-        from .marian import MarianTranslator
-
-        return MarianTranslator(directory)
-    raise ValueError(
-        f"engine: {directory} is no export; name ctranslate2, ctranslate2:int8, onnx, or a directory that "
-        "recipes/export.py made"
-    )
-
-
-def engine_digest(directory: str | Path) -> str:
-    """Digest of the files that translations by an export depend on."""
-    return f"sha256 {matching_files_digest(Path(directory), _FILES)}"

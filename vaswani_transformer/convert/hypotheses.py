@@ -1,47 +1,14 @@
 """The best hypotheses of sources given as token ids, searched in batches of sources of one length."""
 
-from collections.abc import Callable, Sequence
-from itertools import groupby
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
-from ..io.console import ProgressBar
-from ..model.generation_vaswani import SearchOptions
+from ..model.search_options_vaswani import SearchOptions
+from .length_batches import search_in_batches
 from .weights import SPECIAL_IDS
-
-
-Result = TypeVar("Result")
-
-_TOKENS_PER_BATCH = 4096  # of the sources; a longer source forms its own batch
-
-
-def search_in_batches(
-    sources: Sequence[Sequence[int]],
-    search: Callable[[list[Sequence[int]]], Sequence[Result]],
-    description: str | None = None,
-) -> list[Result]:
-    """What a search returns for each source, in their order.
-
-    A batch has sources of one length, and therefore one length limit; the longest come first.
-
-    Args:
-        sources: Token ids of each source.
-        search: Returns a result for each source of a batch.
-        description: Text of the progress bar; None for no bar.
-    """
-    results: dict[int, Result] = {}
-    lengths = [len(source) for source in sources]
-    longest_first = sorted(range(len(sources)), key=lengths.__getitem__, reverse=True)
-    with ProgressBar(total=len(sources), desc=description, unit="sentences", delay=5, disable=not description) as bar:
-        for length, group in groupby(longest_first, lengths.__getitem__):
-            indices, size = list(group), max(1, _TOKENS_PER_BATCH // length)
-            for start in range(0, len(indices), size):
-                batch = indices[start : start + size]
-                results |= zip(batch, search([sources[index] for index in batch]), strict=True)
-                bar.update(len(batch))
-    return [results[index] for index in range(len(sources))]
 
 
 def best_hypotheses(

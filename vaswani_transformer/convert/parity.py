@@ -12,10 +12,10 @@ from transformers import PreTrainedTokenizerBase
 from ..evaluation.scores import BleuScore, sacrebleu_score
 from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
-from ..model.generation_vaswani import SearchOptions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .engines import Engine
+from ..model.search_options_vaswani import SearchOptions
 from .hypotheses import best_hypotheses
+from .known_engines import Engine
 
 
 KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")
@@ -139,6 +139,6 @@ def normalised_score(model: VaswaniForConditionalGeneration, source: Sequence[in
     labels = torch.tensor([hypothesis], device=model.device)  # [1, target]
     logits = model(torch.tensor([source], device=model.device), labels=labels).logits  # [1, target, vocabulary]
     total = logits.double().log_softmax(-1).gather(-1, labels.unsqueeze(-1)).sum().item()
-    search = SearchOptions.from_generation_config(model.generation_config)
+    search = SearchOptions.from_fields(vars(model.generation_config))
     alpha = search.length_penalty if search.num_beams > 1 else 0.0  # greedy search has none
     return total / float(length_penalty(len(hypothesis), alpha, search.length_penalty_type))

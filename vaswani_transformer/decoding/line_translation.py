@@ -1,16 +1,17 @@
 """Translation of lines into lines of text or of JSON, as recipes/translate.py writes them."""
 
-import json
-
 import numpy as np
 import torch
 from tqdm.auto import tqdm
 
 from ..convert.engines import ExportedModel
+from ..convert.known_engines import remember_export
 from ..model.ensemble import Ensemble
 from ..model.languages_vaswani import Directions
 from ..model.pipeline_vaswani import Translation, translate_in_batches
 from ..model.saved_model import SavedModel
+from ..model.tokenization_vaswani import VaswaniTokenizer
+from .output_lines import OutputLines
 from .translation_options import TranslationOptions
 
 
@@ -28,15 +29,14 @@ class LineTranslator:
     def __init__(self, models: list[SavedModel], options: TranslationOptions) -> None:
         saved, *ensemble = models
         self._options, self._tokenizer = options, saved.tokenizer
-        self._columns: tuple[str, str] | None = None  # for source and target in JSON
-        if options.writes_json:
-            directions = Directions(saved.config)
-            source, target = directions.languages(directions.tag(None, options.target_language, is_required=True))
-            self._columns = source or "source", target or "target"
+        self._output = OutputLines(Directions(saved.config), options)
         self.model = options.load(saved)
         self._generate_kwargs = options.generate_kwargs
         if options.engine is not None:
-            self._generate_kwargs["engine"] = ExportedModel(options.engine, self.model, saved.tokenizer).generate
+            engine = ExportedModel(options.engine, self.model, saved.tokenizer)
+            self._generate_kwargs["engine"] = engine.generate
+            if isinstance(saved.tokenizer, VaswaniTokenizer):  # those of other packages have more rules than their file
+                remember_export(saved.directory, options.engine, engine.directory)
         if ensemble:
             self._generate_kwargs["custom_generate"] = Ensemble([options.load(each) for each in ensemble])
 
@@ -47,8 +47,7 @@ class LineTranslator:
         lines.
 
         Returns:
-            For each line in order, a line for each of its `num_return_sequences` translations, line feed included. In
-            JSON the source is without the tag of a language, which training adds itself.
+            For each line in order, what `OutputLines` makes of each of its `num_return_sequences` translations.
         """
         options = self._options
         torch.manual_seed(int(np.random.SeedSequence([options.seed, number]).generate_state(1)[0]))
@@ -72,10 +71,4 @@ class LineTranslator:
         return [line for each in translations for line in each]
 
     def _line(self, source: str, translation: Translation) -> bytes:
-        # One line for every tool, because some take U+2028 and similar characters for line ends.
-        text = " ".join(translation.text.splitlines())
-        if self._columns is not None:
-            source = " ".join(Directions(self.model.config).split(source)[1].splitlines())
-            facts = {} if translation.score is None else translation.score.line
-            text = json.dumps({self._columns[0]: source, self._columns[1]: text, **facts}, ensure_ascii=False)
-        return text.encode() + b"\n"
+        return self._output.line(source, translation.text, translation.score.line if translation.score else {})

@@ -6,6 +6,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..convert.known_engines import engine_digest, is_engine_name, no_export
 from ..data.tables import read_table, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..io.digests import matching_files_digest
@@ -63,6 +64,8 @@ class TranslationOptions(GenerationArguments):
             advice = "it takes one model; leave out this option or --ensemble"
             refuse_unused(self, dict.fromkeys(("engine", "do_sample", "force_words"), advice))
         if self.engine is not None:
+            if not (is_engine_name(self.engine) or Path(self.engine).is_dir()):
+                raise no_export(self.engine)
             advice = "an engine searches, in the precision of its export; leave out this option or --engine"
             refuse_unused(self, dict.fromkeys(("do_sample", "force_words", "precision"), advice))
         if not self.writes_json:
@@ -126,8 +129,6 @@ class TranslationOptions(GenerationArguments):
 
     def record(self, models: list["SavedModel"]) -> dict[str, Json]:
         """Everything but the input that decides what is written: options, and digests of models and engine."""
-        from ..convert.engines import engine_digest, is_engine_name
-
         files = ("generation_config.json", *MODEL_FILES)
         return {
             **decisive_values(self, "translations"),

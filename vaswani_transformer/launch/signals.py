@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from .endings import Interrupted
 from .processes import may_synchronize
 
 
@@ -16,14 +17,6 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _STATE = "signal_checkpoints"  # name in `TrainerState.stateful_callbacks`
 # A launcher forwards a signal to ranks that may have received it already: within this time, both count as one.
 _SAME_SIGNAL = 3.0  # seconds
-
-
-class Interrupted(KeyboardInterrupt):
-    """A signal has ended the work; a message says what to do instead of continuing."""
-
-    def __init__(self, number: int, message: str = "") -> None:
-        super().__init__(message)
-        self.status = 128 + number  # the exit status, by the shell's convention
 
 
 class SignalCheckpoint(TrainerCallback):

@@ -3,9 +3,7 @@
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
 from functools import partial
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -20,13 +18,11 @@ from transformers.utils import logging
 
 from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, EndPerSentence, Hypotheses, LengthPerSentence
 from .languages_vaswani import Directions
+from .search_options_vaswani import LENGTH_FIELDS, OVER_SOURCE, LengthLimit, SearchOptions
 from .step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder, StepDecoder, named_cache
 
 
 _logger = logging.get_logger(__name__)
-
-OVER_SOURCE = "max_new_tokens_over_source"
-LENGTH_FIELDS = ("max_new_tokens", "max_length", OVER_SOURCE)  # in one configuration, the first of them counts
 
 # Arguments of `forward` that IncrementalDecoder uses, or that have no effect on the search.
 _KNOWN_INPUTS = {
@@ -67,37 +63,6 @@ def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
     )
 
 
-@dataclass(frozen=True)
-class LengthLimit:
-    """Number of tokens that a search may add to its prefix, EOS included.
-
-    Attributes:
-        field: The option that sets it, one of `LENGTH_FIELDS`; transformers' default is 20 new tokens.
-        value: Its value.
-        positions: Tokens for which the model has positions; None if they are unlimited.
-    """
-
-    field: str = "max_new_tokens"
-    value: int = 20
-    positions: int | None = None
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any], positions: int | None = None) -> "LengthLimit | None":
-        """The limit that options set; None if they set none."""
-        names = [name for name in LENGTH_FIELDS if options.get(name) is not None]
-        if OVER_SOURCE in names and options.get("max_length") == 20:
-            names.remove("max_length")
-        return cls(names[0], options[names[0]], positions) if names else None
-
-    def new_tokens(self, source_length: int, prefix_length: int = 1) -> int:
-        """The limit, at least 1, for a source with EOS, and a decoder prefix with the start token."""
-        added = {"max_length": -prefix_length, OVER_SOURCE: source_length}.get(self.field, 0)
-        limit = self.value + added
-        if self.positions is not None:
-            limit = min(limit, self.positions + 1 - prefix_length)  # the last token is not an input of the decoder
-        return max(limit, 1)
-
-
 def merge_options(
     model: PreTrainedModel, generation_config: GenerationConfig | None, keywords: Mapping[str, Any]
 ) -> tuple[GenerationConfig, dict[str, Any]]:
@@ -124,44 +89,11 @@ def merge_options(
     return config, {**others, **dict.fromkeys(removed - _NEEDED)}
 
 
-@dataclass(frozen=True)
-class SearchOptions:
-    """What decides a search beside the logits; the defaults are transformers'."""
-
-    num_beams: int = 1
-    num_return_sequences: int = 1
-    do_sample: bool = False
-    length_penalty: float = 1.0
-    length_penalty_type: str = "transformers"
-    stop_strings: str | list[str] | None = None
-    limit: LengthLimit = LengthLimit()
-
-    @classmethod
-    def from_generation_config(cls, config: GenerationConfig, positions: int | None = None) -> "SearchOptions":
-        """The options of one configuration; `positions` as in `LengthLimit`.
-
-        Raises:
-            ValueError: A number of beams, sequences or tokens is no integer, or is too small; or
-                `length_penalty_type` is unknown.
-        """
-        limit = LengthLimit.from_options(vars(config), positions) or LengthLimit(positions=positions)
-        values = {field.name: getattr(config, field.name, None) for field in fields(cls)}
-        options = cls(**{name: value for name, value in values.items() if value is not None} | {"limit": limit})
-        counts = {name: getattr(options, name) for name in ("num_beams", "num_return_sequences")}
-        for name, value in {**counts, limit.field: limit.value}.items():
-            least = 0 if name == OVER_SOURCE else 1
-            if not isinstance(value, Integral) or int(value) < least:
-                raise ValueError(f"{name}: must be an integer of at least {least}, is {value!r}")
-        if (kind := options.length_penalty_type) not in ("gnmt", "transformers"):
-            raise ValueError(f'length_penalty_type: must be "gnmt" or "transformers", is {kind!r}')
-        return options
-
-    @classmethod
-    def for_call(cls, model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> "SearchOptions":
-        """The options with which `model.generate(**generate_kwargs)` searches."""
-        keywords = {**generate_kwargs}
-        config, _ = merge_options(model, keywords.pop("generation_config", None), keywords)
-        return cls.from_generation_config(config, getattr(model.config, "max_positions", None))
+def search_options(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> SearchOptions:
+    """The options with which `model.generate(**generate_kwargs)` searches."""
+    keywords = {**generate_kwargs}
+    config, _ = merge_options(model, keywords.pop("generation_config", None), keywords)
+    return SearchOptions.from_fields(vars(config), getattr(model.config, "max_positions", None))
 
 
 class FiniteLogits(LogitsProcessor):
@@ -198,7 +130,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         lengths = self._prepare_source(inputs, kwargs)
         kwargs.pop("labels", None)  # a trainer passes them along
         config, kwargs = merge_options(self, generation_config, named_cache(kwargs, CACHE))
-        limit = SearchOptions.from_generation_config(config, self.config.max_positions).limit
+        limit = SearchOptions.from_fields(vars(config), self.config.max_positions).limit
         if (config.num_beams or 1) == 1:  # transformers would warn of the model's, which are for beams
             config.early_stopping, config.length_penalty = False, 1.0
         processors, criteria = [*(logits_processor or [])], [*(stopping_criteria or [])]

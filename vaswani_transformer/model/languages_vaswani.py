@@ -4,7 +4,8 @@ A model has one direction, or several; then each source begins with the tag of i
 """
 
 import re
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
@@ -54,6 +55,18 @@ def is_same_language(one: str, other: str) -> bool:
 def with_tag(text: str, tag: str | None) -> str:
     """The text after a tag; blank text stays as it is."""
     return f"{tag} {text}" if tag and text.strip() else text
+
+
+def require_text(text: object, name: str) -> str:
+    """The text; raises a TypeError or ValueError if it is no string or has a lone surrogate."""
+    if not isinstance(text, str):
+        raise TypeError(f"the pipeline takes strings, not {type(text).__name__}: {text!r}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        message = f"{name}: {reprlib.repr(text)} has a lone surrogate at position {error.start}; give valid Unicode"
+        raise ValueError(message) from None
+    return text
 
 
 class Directions:
@@ -220,3 +233,38 @@ class Paragraph:
         space = " " if writes_spaces(self.target) else ""
         before = ["", *(between or space for between in self.spaces[1:-1])]
         return "".join(map("".join, zip(before, translations, strict=True)))
+
+
+def split_paragraphs(
+    directions: Directions, texts: Sequence[str], obstacles: Sequence[str], warn: Callable[[str], None]
+) -> list[Paragraph] | None:
+    """The texts in sentences; None if each is to be translated as one.
+
+    Args:
+        directions: The model's.
+        texts: Any texts.
+        obstacles: Names of options that apply to a single sentence, with which a text is translated as one.
+        warn: Called with a warning that parts may be missing, also if the splitter is not installed.
+    """
+    try:
+        paragraphs = [Paragraph.split(directions, text) for text in texts]
+    except ImportError as error:
+        warn(f"{error}; until then, each text is translated as one sentence, and parts may be missing")
+        return None
+    if not obstacles:
+        return paragraphs
+    if any(len(paragraph.sentences) > 1 for paragraph in paragraphs):
+        warn(
+            f"{obstacles[0]}: applies to a single sentence; a text of several is translated as one, and parts may be "
+            "missing"
+        )
+    return None
+
+
+def warn_of_long_sentences(lengths: Iterable[int], longest: int | None, warn: Callable[[str], None]) -> None:
+    """Warn if a sentence has more tokens than the longest that the model was trained on; None if that is unknown."""
+    if longest is not None and any(length > longest for length in lengths):
+        warn(
+            f"a sentence has more tokens than the longest sentence trained on, {longest}; parts of it may stay "
+            "untranslated; divide it"
+        )

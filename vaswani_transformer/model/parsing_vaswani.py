@@ -10,7 +10,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers import pipelines as _pipelines
 
 from .configuration_vaswani import VaswaniConfig
-from .generation_vaswani import SearchOptions
+from .generation_vaswani import search_options
+from .languages_vaswani import require_text
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
 from .parse_sequence_vaswani import LABEL_MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
 from .pipeline_vaswani import (
@@ -19,7 +20,6 @@ from .pipeline_vaswani import (
     generate_in_batches,
     in_order,
     register_task,
-    require_text,
 )
 
 
@@ -124,7 +124,7 @@ def parse_in_batches(
         for index, ids in enumerate(tokenizer(texts).input_ids):
             if len(ids) > most:
                 raise ValueError(f"sentence {index}: has {len(ids)} tokens, more than max_position_embeddings = {most}")
-    size, search = model.config.output_vocab_size, SearchOptions.for_call(model, generate_kwargs)
+    size, search = model.config.output_vocab_size, search_options(model, generate_kwargs)
 
     def legal(indices: list[int], lengths: list[int]) -> list[LegalParse]:
         words = torch.tensor([len(sentences[index]) for index in indices])

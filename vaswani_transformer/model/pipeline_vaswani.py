@@ -1,11 +1,9 @@
 """`pipeline("translation")`, which transformers 5 removed, and translation in batches of similar length."""
 
 import re
-import reprlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from importlib import import_module
 from itertools import islice, zip_longest
 from operator import itemgetter
@@ -25,9 +23,10 @@ from transformers import pipelines as _pipelines
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.utils import logging
 
-from .generation_vaswani import LENGTH_FIELDS, SearchOptions, paper_generation_config
-from .languages_vaswani import Directions, Paragraph
+from .generation_vaswani import paper_generation_config, search_options
+from .languages_vaswani import Directions, Paragraph, require_text, split_paragraphs, warn_of_long_sentences
 from .scores_vaswani import AlignmentHeads, TranslationScore, TranslationScorer, for_direction
+from .search_options_vaswani import LENGTH_FIELDS, SearchOptions, similar_length_batches
 
 
 logger = logging.get_logger(__name__)
@@ -36,10 +35,6 @@ Result = TypeVar("Result")
 StageOptions: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # of a pipeline's three stages
 
 _LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
-
-# Tokens that a batch may generate, in all its beams, for each source token of `tokens_per_batch`. With the paper's
-# search only sentences below 17 tokens reach this limit, since each may generate 50 tokens more than its source.
-_GENERATED_PER_SOURCE_TOKEN = 16
 
 # Keywords that apply to a single sentence, or with which `generate` takes one at a time.
 _ONE_SENTENCE_ONLY = ("decoder_input_ids", "force_words", "streamer", "assistant_model", "prompt_lookup_num_tokens")
@@ -307,7 +302,7 @@ def translate_in_batches(
     """
     directions, tag = Directions(model.config), _tag(model, tokenizer, None, target_language)
     texts = [directions.tagged(require_text(text, f"text {index}"), tag) for index, text in enumerate(sentences)]
-    search = SearchOptions.for_call(model, generate_kwargs)
+    search = search_options(model, generate_kwargs)
     scorer = None
     if return_scores or return_alignment:
         heads = AlignmentHeads.for_model(model) if return_alignment else None
@@ -319,7 +314,7 @@ def translate_in_batches(
             obstacles.append("num_return_sequences")  # a text's second best is not its sentences' second best
         if scorer is not None:
             obstacles.append("return_alignment" if return_alignment else "return_scores")
-        paragraphs = _paragraphs(directions, texts, obstacles)
+        paragraphs = split_paragraphs(directions, texts, obstacles, logger.warning_once)
     parts = texts if paragraphs is None else [part for each in paragraphs for part in each.sentences]
 
     def translate_parts() -> Iterator[tuple[list[int], list[list[Translation]]]]:
@@ -367,7 +362,7 @@ def _scorer(
     prefix = forced_prefix(model, generate_kwargs)
     # The start token is not forced.
     forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == model.config.decoder_start_token_id)
-    measured = SearchOptions.for_call(model, getattr(model.config, "confidence_search", None) or {})
+    measured = search_options(model, getattr(model.config, "confidence_search", None) or {})
     keywords = {name for name, value in generate_kwargs.items() if value is not None}
     is_same = replace(search, num_return_sequences=1) == replace(measured, num_return_sequences=1)
     penalty = search.length_penalty, search.length_penalty_type
@@ -391,23 +386,6 @@ def _read(tokenizer: PreTrainedTokenizerBase, output_ids: torch.Tensor) -> list[
     lengths = (is_token * torch.arange(1, output_ids.shape[1] + 1, device=output_ids.device)).amax(1).tolist()
     rows = zip(texts, output_ids.tolist(), lengths, strict=True)
     return [Translation(text, ids[:length]) for text, ids, length in rows]
-
-
-def _paragraphs(directions: Directions, texts: Sequence[str], obstacles: Sequence[str]) -> list[Paragraph] | None:
-    """The texts in sentences; None if an option applies to a single sentence, or the splitter is not installed."""
-    try:
-        paragraphs = [Paragraph.split(directions, text) for text in texts]
-    except ImportError as error:
-        logger.warning_once(f"{error}; until then, each text is translated as one sentence, and parts may be missing")
-        return None
-    if not obstacles:
-        return paragraphs
-    if any(len(paragraph.sentences) > 1 for paragraph in paragraphs):
-        logger.warning_once(
-            f"{obstacles[0]}: applies to a single sentence; a text of several is translated as one, and parts may be "
-            "missing"
-        )
-    return None
 
 
 def _join(
@@ -477,7 +455,7 @@ def generate_in_batches(
     prefix, added = forced_prefix(model, generate_kwargs), generate_kwargs.get("logits_processor") or []
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
     device = torch.device("cpu") if model.device.type == "meta" else model.device
-    for batch in similar_length_batches(lengths, partial(_cost, search), tokens_per_batch, batch_size):
+    for batch in similar_length_batches(lengths, search.batch_tokens, tokens_per_batch, batch_size):
         rows = {name: [column[row] for row in batch] for name, column in encoded.items()}
         inputs = tokenizer.pad(rows, return_tensors="pt").to(device)  # [batch, source]
         indices = [filled[row] for row in batch]
@@ -506,45 +484,9 @@ def forced_prefix(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) ->
 def _warn_of_long_sentences(model: PreTrainedModel, encoded: BatchEncoding, lengths: Sequence[int]) -> None:
     """Warn once of sentences that are longer than any trained on, including what was cut off."""
     longest = getattr(model.config, "longest_source", None) or getattr(model.config, "max_positions", None)
-    if longest is None:
-        return
     # Tokenizers without encodings, in Python, cut off nothing by default.
     cut_off = [sum(part.special_tokens_mask.count(0) for part in row.overflowing) for row in encoded.encodings or ()]
-    if any(length + cut > longest for length, cut in zip_longest(lengths, cut_off, fillvalue=0)):
-        logger.warning_once(
-            f"a sentence has more tokens than the longest sentence trained on, {longest}; parts of it may stay "
-            "untranslated; divide it"
-        )
-
-
-def _cost(search: SearchOptions, length: int) -> int:
-    """Tokens of `tokens_per_batch` that a source of `length` tokens takes up, by its own or its generated tokens."""
-    generated = max(search.num_beams, search.num_return_sequences) * search.limit.new_tokens(length)
-    return max(length, -(-generated // _GENERATED_PER_SOURCE_TOKEN))
-
-
-def similar_length_batches(
-    lengths: list[int], cost: Callable[[int], int], tokens_per_batch: int, batch_size: int | None = None
-) -> Iterator[list[int]]:
-    """Indices into `lengths`, the longest first; a length takes up `cost(length)` of `tokens_per_batch`."""
-    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    start = 0
-    while start < len(order):
-        stop = start + max(1, batch_size or tokens_per_batch // cost(lengths[order[start]]))
-        yield order[start:stop]
-        start = stop
-
-
-def require_text(text: object, name: str) -> str:
-    """The text; raises a TypeError or ValueError if it is no string or has a lone surrogate."""
-    if not isinstance(text, str):
-        raise TypeError(f"the pipeline takes strings, not {type(text).__name__}: {text!r}")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        message = f"{name}: {reprlib.repr(text)} has a lone surrogate at position {error.start}; give valid Unicode"
-        raise ValueError(message) from None
-    return text
+    warn_of_long_sentences(map(sum, zip_longest(lengths, cut_off, fillvalue=0)), longest, logger.warning_once)
 
 
 def _tag(

@@ -25,7 +25,7 @@ from transformers import (
 from ..io.files import atomic_write, locked, read_json
 from ..io.manifests import MANIFEST_NAME, MODEL_FILES, find_damage
 from .configuration_vaswani import VaswaniConfig
-from .generation_vaswani import LENGTH_FIELDS
+from .search_options_vaswani import LENGTH_FIELDS
 
 
 _PICKLED = "pytorch_model.bin"
