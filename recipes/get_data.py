@@ -8,7 +8,8 @@ package records. tatoeba_en-de and tatoeba_en-fr are split from today's archive:
 far as they are still in it, and train is others. canlaws_en-fr has no public source with the same splits, and can only
 be copied. `--from` names a directory with a folder for each corpus; then all are the pinned texts, without a network.
 
-Existing files are kept. Files that are split from an archive belong together: if one is missing, all are written anew.
+Existing files are kept. Files that are split from an archive belong together: if one is missing, those that the archive
+has changed since are written anew.
 After an interruption, the same command continues. The source and the licence of each corpus are printed.
 """
 
@@ -75,6 +76,8 @@ def run(name: str, args: GetDataArguments) -> None:
         raise ValueError(f"{name}: {corpus.missing}; name a directory that has a copy with --from")
     new = 0
     for file, content in new_files(name, corpus, missing, args.copy) if missing else ():
+        if file not in missing and (folder / file).read_bytes() == content:
+            continue
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         atomic_write(folder / file, [content])
         new += 1

@@ -87,7 +87,7 @@ Scored = tuple[float, tuple[int, ...]]
 def next_tokens(
     model: VaswaniForConditionalGeneration, source: tuple[int, ...], live: tuple[tuple[int, ...], ...]
 ) -> list[list[float]]:
-    """Log-probabilities of the token after each live hypothesis."""
+    """Log-probabilities of the token after each live hypothesis; of a model that nobody changes between the calls."""
     ids = torch.tensor([[0, *tokens] for tokens in live])
     logits = model(torch.tensor([source]).expand(len(ids), -1), decoder_input_ids=ids).logits[:, -1]
     return logits.double().log_softmax(-1).tolist()

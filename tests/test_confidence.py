@@ -152,6 +152,7 @@ def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_pa
 def test_a_text_with_many_translations_of_other_lengths_is_told_apart(lively_model, caplog):
     logging.getLogger("transformers").propagate = True
     translator = pipeline("translation", model=str(lively_model))
+    translator.model.generation_config.max_new_tokens_over_source = 2
     config, texts = translator.model.config, [f"Dogs {'and dogs ' * (place % 5)}bark!" for place in range(40)]
     tokens = [each["tokens"] for each in translator(texts, return_scores=True)]
     config.confidence_curve = [[-99.0, 10.0], [0.0, 20.0]]

@@ -209,6 +209,10 @@ def test_an_archive_is_split_as_the_corpus_was(name, server, shared_data, tmp_pa
     assert "not as pinned" in again.stdout
 
     (written / changed[0]).unlink()
+    assert "1 of 7 files are new" in get(name, folder=tmp_path).stdout
+    assert lines_of(written / multiref) == [f"{expected[0]}\tNeu.", *expected[1:]]
+
+    (written / changed[0]).unlink()
     serve([pair for pair in archive if pair not in (valid[2], test[6], test[1999])])
     done = get(name, folder=tmp_path)
     assert "valid: the archive lacks 1 pairs, of lines 3\n" in done.stdout

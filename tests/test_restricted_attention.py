@@ -18,23 +18,23 @@ def randomize(model: nn.Module) -> None:
 def attention_by_loops(query, key, value, reach, is_causal, tokens, scaling):
     """Equation 1 for one query after another, over the keys that it may see."""
     past = key.shape[2] - query.shape[2]
-    output = torch.zeros(*query.shape[:3], value.shape[-1])
+    output, is_token = torch.zeros(*query.shape[:3], value.shape[-1]), tokens.tolist()
     for batch, head, place in torch.cartesian_prod(*map(torch.arange, query.shape[:3])).tolist():
         position = past + place
         last = position if is_causal else position + reach
         seen = [
             other
             for other in range(max(position - reach, 0), min(last, key.shape[2] - 1) + 1)
-            if tokens[batch, other] or other == position
+            if is_token[batch][other] or other == position
         ]
-        scores = torch.stack([query[batch, head, place] @ key[batch, head, other] for other in seen]) * scaling
+        scores = key[batch, head, seen] @ query[batch, head, place] * scaling
         output[batch, head, place] = scores.softmax(0) @ value[batch, head, seen]
     return output.transpose(1, 2)
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(("target", "past"), [(1, 0), (7, 0), (40, 0), (100, 0), (1, 60), (9, 50)])
-@pytest.mark.parametrize("neighborhood", [1, 2, 5, 16, 90, 1000])
+@pytest.mark.parametrize("neighborhood", [1, 2, 16, 90, 1000])
 def test_blocks_give_what_loops_give(is_causal, target, past, neighborhood):
     module = nn.Module()
     module.is_causal = is_causal

@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, field
 from itertools import product
 from pathlib import Path
 
-from benchmark import BenchmarkArguments, run_benchmark
+from benchmark import BenchmarkArguments, add_entry, run_benchmark
 
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.experiments.reports import markdown_table
@@ -113,10 +113,7 @@ def make_entry(args: Arguments) -> Entry:
 
 
 def measure(args: Arguments) -> Iterator[AlignmentRecord]:
-    """The entries so far, and a new one, which replaces an earlier one of its name."""
-    path = Path(args.output, "alignment.json")
-    earlier = AlignmentRecord.load(path).entries if path.exists() else []
-    yield AlignmentRecord([*(each for each in earlier if each.name != args.name), make_entry(args)])
+    yield add_entry(AlignmentRecord, Path(args.output, "alignment.json"), make_entry(args))
 
 
 def as_markdown(record: AlignmentRecord) -> str:

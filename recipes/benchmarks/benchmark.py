@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -73,6 +73,12 @@ def run_benchmark(
             if plot is not None:
                 plot(result, output / f"{name}.png")
             print(printable(text))
+
+
+def add_entry(kind: type[Any], path: Path, entry: Any, name: str = "name") -> Any:
+    """The entries of a record's file so far, and a new one, which replaces an earlier one of its name."""
+    earlier = kind.load(path).entries if path.exists() else []
+    return kind([*(each for each in earlier if getattr(each, name) != getattr(entry, name)), entry])
 
 
 def headline(title: str, run: Provenance) -> str:

@@ -14,7 +14,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 
 import numpy as np
-from benchmark import BenchmarkArguments, run_benchmark
+from benchmark import BenchmarkArguments, add_entry, run_benchmark
 from datasets import Dataset
 
 from vaswani_transformer.data.cleaning import encode_corpus
@@ -116,10 +116,7 @@ def make_entry(args: Arguments) -> Entry:
 
 
 def measure(args: Arguments) -> Iterator[JudgementsRecord]:
-    """The entries so far, and a new one, which replaces an earlier one of its name."""
-    path = Path(args.output, "judgements.json")
-    earlier = JudgementsRecord.load(path).entries if path.exists() else []
-    yield JudgementsRecord([*(each for each in earlier if each.name != args.name), make_entry(args)])
+    yield add_entry(JudgementsRecord, Path(args.output, "judgements.json"), make_entry(args))
 
 
 def as_markdown(record: JudgementsRecord) -> str:

@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Literal
 
-from benchmark import DeviceArguments, run_benchmark
+from benchmark import DeviceArguments, add_entry, run_benchmark
 from matplotlib.figure import Figure
 
 from vaswani_transformer.data.text_files import read_lines
@@ -166,9 +166,7 @@ def train(args: Arguments) -> list[Path]:
 
 
 def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
-    """The entries so far, and a new one, which replaces an earlier one of its name."""
     path = Path(args.output, "speedrun.json")
-    earlier = SpeedrunRecord.load(path).entries if path.exists() else []
     directories = train(args)
     records = [RunRecord.load(directory / "all_results.json") for directory in directories]
     logs = Path("speedrun_logs", args.name)
@@ -191,7 +189,7 @@ def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
         validation=[validation for validation, _ in scored],
         test=[test for _, test in scored],
     )
-    yield SpeedrunRecord([*(each for each in earlier if each.change != args.change), entry])
+    yield add_entry(SpeedrunRecord, path, entry, "change")
 
 
 def as_markdown(record: SpeedrunRecord) -> str:

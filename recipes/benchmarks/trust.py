@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 
-from benchmark import BenchmarkArguments, run_benchmark
+from benchmark import BenchmarkArguments, add_entry, run_benchmark
 
 from vaswani_transformer.evaluation.confidence import ConfidenceReport
 from vaswani_transformer.experiments.reports import markdown_table
@@ -60,10 +60,7 @@ def make_entry(args: Arguments) -> Entry:
 
 
 def measure(args: Arguments) -> Iterator[TrustRecord]:
-    """The entries so far, and a new one, which replaces an earlier one of its name."""
-    path = Path(args.output, "trust.json")
-    earlier = TrustRecord.load(path).entries if path.exists() else []
-    yield TrustRecord([*(each for each in earlier if each.name != args.name), make_entry(args)])
+    yield add_entry(TrustRecord, Path(args.output, "trust.json"), make_entry(args))
 
 
 def as_markdown(record: TrustRecord) -> str:
