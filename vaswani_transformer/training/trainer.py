@@ -65,6 +65,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
     Attributes:
         batch_sampler: The planned batches of `train_dataset`; missing without one.
+        products: Makes the context in which a step multiplies matrices.
 
     Raises:
         ValueError: `label_smoothing_factor` is not 0; `virtual_ranks` asks for an `ElasticTrainer`; `bpe_dropout` is
@@ -106,7 +107,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
             self._plan_batches(mixed)
         is_eager = self.accelerator.mixed_precision == "no" and not args.torch_compile
         is_slow = is_eager and args.device.type == "cpu" and is_mkl_slow()
-        self._products = OneDnnProducts if is_slow else nullcontext
+        self.products = OneDnnProducts if is_slow else nullcontext
         self._divergence = DivergenceGuard()
         for callback in (SeedByRank(), TrainingTotals(), self._divergence):
             self.add_callback(callback)
@@ -201,7 +202,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """Loss and gradients, the latter also of layers that gradient checkpointing computes again."""
-        with self._products():
+        with self.products():
             return super().training_step(*args, **kwargs)
 
     def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
