@@ -14,15 +14,15 @@ text. A dataset on the Hub is downloaded into the cache of datasets or, with `--
 from dataclasses import fields
 
 from vaswani_transformer.data.preparation_arguments import PreparationArguments
-from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingOptions
+from vaswani_transformer.runs.trainer_options import trainer_options
 
 
 SHOWN = [*(field.name for field in fields(PreparationArguments)), "model", "prepared"]
 
 if __name__ == "__main__":
-    # The imports below take seconds. `main` parses the options of transformers, too.
-    RecipeParser((DataArguments, ModelArguments, RecipeTrainingOptions), SHOWN, are_all=False).check()
+    # The imports below take seconds. `main` parses the options once more, with transformers.
+    trainer_options((DataArguments, ModelArguments, RecipeTrainingOptions), SHOWN).check()
 
 import time
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, fields, replace
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, option
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingOptions
+from vaswani_transformer.runs.trainer_options import trainer_options
 
 
 @dataclass
@@ -40,8 +41,8 @@ class SweepOptions(RecipeTrainingOptions):
 
 
 if __name__ == "__main__":
-    # The imports below take seconds. `main` parses the options of transformers, too.
-    RecipeParser((SweepOptions, DataArguments, ModelArguments), are_all=False).check()
+    # The imports below take seconds. `main` parses the options once more, with transformers.
+    trainer_options((SweepOptions, DataArguments, ModelArguments)).check()
 
 import json
 import re

@@ -17,6 +17,7 @@ from vaswani_transformer.options.arguments import COUNT, Interval, option, refus
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.parsing.treebank_options import TreebankOptions
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingOptions
+from vaswani_transformer.runs.trainer_options import trainer_options
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class ParsingArguments(TreebankOptions, DataArguments):
 
 
 if __name__ == "__main__":
-    # The imports below take seconds. `main` parses the options of transformers, too.
-    RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingOptions), are_all=False).check()
+    # The imports below take seconds. `main` parses the options once more, with transformers.
+    trainer_options((ParsingArguments, ModelArguments, RecipeTrainingOptions)).check()
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

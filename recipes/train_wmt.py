@@ -21,13 +21,13 @@ command with `--resume`.
 
 from dataclasses import replace
 
-from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingOptions
+from vaswani_transformer.runs.trainer_options import trainer_options
 
 
 if __name__ == "__main__":
-    # The imports below take seconds. `main` parses the options of transformers, too.
-    RecipeParser((DataArguments, ModelArguments, RecipeTrainingOptions), are_all=False).check()
+    # The imports below take seconds. `main` parses the options once more, with transformers.
+    trainer_options((DataArguments, ModelArguments, RecipeTrainingOptions)).check()
 
 import time
 from contextlib import suppress

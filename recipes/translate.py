@@ -111,10 +111,9 @@ def translated_chunks(args: TranslateArguments, engine: EngineTranslator | None)
 
 
 if __name__ == "__main__":
-    parser = RecipeParser((TranslateArguments,))
-    if is_translated_without_torch(*parser.parse()):
+    if is_translated_without_torch(*RecipeParser((TranslateArguments,)).parse()):
         sys.exit()
-    parser.check()  # the imports below take seconds
+    RecipeParser((TranslateArguments,)).check()  # the imports below take seconds
 
 import re
 from contextlib import ExitStack

@@ -4,12 +4,14 @@ import dataclasses
 import functools
 import math
 import re
+import runpy
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
-from helpers import REPOSITORY, recipe_module, run_python, run_recipe
+from helpers import REPOSITORY, recipe_module, run_python
 
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, SHARE, Interval, option
 from vaswani_transformer.options.parser import RecipeParser
@@ -26,19 +28,19 @@ RECIPES = [
 TRAININGS = ["train_wmt.py", "train_parsing.py", "reproduce_table3.py", "prepare_data.py"]
 
 
-def parser_of(name: str, patch: pytest.MonkeyPatch) -> RecipeParser:
-    """The parser that `main` of a recipe makes, which requires no option."""
+def parser_of(name: str, patch: pytest.MonkeyPatch, run: Callable[[], object] | None = None) -> RecipeParser:
+    """The first parser that `main` of a recipe makes, or `run`; it requires no option."""
     made: list[RecipeParser] = []
 
     def read(parser: RecipeParser, argv: object = None) -> None:
         made.append(parser)
         raise SystemExit
 
-    module = recipe_module(name)
+    run = run or recipe_module(name).main
     with patch.context() as patched:
         patched.setattr(RecipeParser, "read", read)
         with pytest.raises(SystemExit):
-            module.main()
+            run()
     for action in made[0]._actions:
         action.required = False
     return made[0]
@@ -94,14 +96,35 @@ def test_the_help_of_a_recipe_imports_nothing_that_takes_seconds(recipe):
     assert not imported & {"torch", "transformers", "datasets", "accelerate", "pandas", "nltk"}
 
 
+@pytest.mark.parametrize(
+    ("recipe", "mistake", "message"),
+    [
+        ("train_wmt.py", "--warmup_steps=0", "warmup_steps: must be at least 1"),
+        ("train_parsing.py", "--learning_rate=a", "argument --learning_rate/--learning-rate: invalid float value: 'a'"),
+        ("reproduce_table3.py", "--config=options.yaml", "options.yaml: there is no option 'sav_steps'"),
+        ("prepare_data.py", "--sav_steps=5", "there is no option --sav_steps=5; is it --save_steps?"),
+    ],
+)
+def test_a_training_refuses_mistakes_without_torch_also_in_the_options_of_transformers(
+    recipe, mistake, message, tmp_path
+):
+    (tmp_path / "options.yaml").write_text("sav_steps: 5\n", encoding="utf-8")
+    refused = run_python(["-X", "importtime", REPOSITORY / "recipes" / recipe, mistake], folder=tmp_path)
+    assert f"{recipe}: {message}" in refused.stderr
+    assert "| torch\n" not in refused.stderr
+
+
 @pytest.mark.parametrize("recipe", TRAININGS)
-def test_a_training_refuses_its_own_options_first_and_then_those_of_transformers(recipe):
-    """And all of its own, which `--help` shows, are among those that are parsed first."""
-    own = run_python(["-X", "importtime", REPOSITORY / "recipes" / recipe, "--warmup_steps", "0"])
-    assert f"{recipe}: warmup_steps: must be at least 1" in own.stderr
-    assert "| torch\n" not in own.stderr
-    other = run_recipe(recipe, "--shar", "0.1")
-    assert f"{recipe}: there is no option --shar" in other.stderr
+def test_a_training_parses_all_its_options_before_torch(recipe, monkeypatch):
+    file = str(REPOSITORY / "recipes" / recipe)
+    early = parser_of(recipe, monkeypatch, lambda: runpy.run_path(file, run_name="__main__"))
+    every = parser_of(recipe, monkeypatch)
+    assert {*early._option_string_actions} == {*every._option_string_actions}
+    words = ["--report_to", "none", "tensorboard", "--bf16", "--no_dataloader_pin_memory", "--save_steps=0.5"]
+    values = vars(early.read(words))
+    assert values["bf16"] is True
+    assert values["save_steps"] == 0.5
+    assert values["report_to"] == ["none", "tensorboard"]
 
 
 @pytest.mark.parametrize("recipe", TRAININGS)

@@ -16,7 +16,6 @@ from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
 
 TEXTS = ["The old man reads a book.", "Today the children do not sleep.", "His mother sleeps."]
 WORDS = [
-    ["Hund"],
     ["alte M"],
     ["der", "Hund"],
     ["Hund", "Katze"],
@@ -38,7 +37,7 @@ def occurs(word, text):
 
 @pytest.mark.parametrize("words", WORDS, ids=str)
 def test_forced_words_are_whole_words_of_every_translation(words, words_tokenizer):
-    for seed, (num_beams, returned) in enumerate([(2, 1), (3, 1), (4, 1), (8, 1), (60, 2)]):
+    for seed, (num_beams, returned) in enumerate([(2, 1), (4, 1), (20, 2)]):
         model = lively(len(words_tokenizer), seed)
         settings = {"num_beams": num_beams, "num_return_sequences": returned, "max_new_tokens": 25}
         for _, ranked in translate_in_batches(model, words_tokenizer, TEXTS, force_words=words, **settings):
@@ -50,12 +49,13 @@ def test_forced_words_are_whole_words_of_every_translation(words, words_tokenize
 
 def test_without_the_rule_words_are_glued_to_others(words_tokenizer):
     sources = words_tokenizer(TEXTS, return_tensors="pt", padding=True)
-    texts = []
-    for seed, word in itertools.product(range(4), ("alte M", "der")):
+
+    def glued(seed, word):
         loop = ForcedPhrases([words_tokenizer(word, add_special_tokens=False).input_ids])
         rows = lively(len(words_tokenizer), seed).generate(**sources, custom_generate=loop, max_new_tokens=25)
-        texts += [(word, words_tokenizer.decode(row, skip_special_tokens=True)) for row in rows]
-    assert any(not occurs(word, text) for word, text in texts)
+        return [text for text in words_tokenizer.batch_decode(rows, skip_special_tokens=True) if not occurs(word, text)]
+
+    assert any(glued(seed, word) for seed, word in itertools.product(range(4), ("alte M", "der")))
 
 
 @pytest.mark.parametrize("words", [[""], ["Hund", [" "]], ["<unk>\u2603"]], ids=str)

@@ -222,7 +222,7 @@ def test_after_a_full_disk_only_the_rest_is_done(files, output, tmp_path, monkey
 
 def test_the_rows_do_not_depend_on_the_number_of_processes(files, output, tmp_path, monkeypatch):
     prepare(output, arguments(files))
-    monkeypatch.setattr(preparation, "_PAIRS_PER_PROCESS", 7)
+    monkeypatch.setattr(preparation, "_PAIRS_PER_PROCESS", 40)
     prepare(tmp_path / "many", arguments(files, num_proc=2))
     alone, together = (load_prepared(directory, ["test"]) for directory in (output, tmp_path / "many"))
     assert len(list((tmp_path / "many" / "train").glob("*.arrow"))) == 2

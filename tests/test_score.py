@@ -174,13 +174,13 @@ def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, lively, 
     model, tokenizer = lively
     found = {
         (beams, alpha): translate_corpus(model, tokenizer, SOURCES[:SHORT], num_beams=beams, length_penalty=alpha)
-        for beams in (1, 2, 4)
+        for beams in (1, 2)
         for alpha in (0.0, 2.0)
     }
     best = found[2, 2.0]
     assert sum(texts == best for texts in found.values()) <= 2
     (files / "best.de").write_text("".join(line + "\n" for line in best), encoding="utf-8")
-    search = ("--num_beams", 1, 2, 4, "--length_penalty", 0, 2)
+    search = ("--num_beams", 1, 2, "--length_penalty", 0, 2)
     results = run("--model", lively_model, "--source", "short.en", "--reference", "best.de", *search)
     rows = {(row.num_beams, row.length_penalty): row for row in results.sweep}
     assert list(rows) == list(found)

@@ -53,7 +53,7 @@ def test_no_difference_is_not_significant():
 def test_two_sided_p_values_under_a_true_null_are_as_small_as_they_say():
     """Of two systems that exchange their sentences at random, a tenth differs with p < 0.1; more by sacreBLEU's p."""
     random = Random(1)
-    references = [german for _, german in phrasebook("test")[:38]]
+    references = [german for _, german in phrasebook("test")[:20]]
     small: Counter[str] = Counter()
     for _ in range(60):
         systems: tuple[list[str], list[str]] = ([], [])

@@ -31,7 +31,7 @@ def by_hand(model, source, output_ids):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"num_return_sequences": 2, "max_new_tokens": 12}, {"num_beams": 1}, {"max_new_tokens": 5}]
+    "options", [{}, {"num_return_sequences": 2, "max_new_tokens": 12}, {"num_beams": 1, "max_new_tokens": 5}]
 )
 def test_scores_are_sums_of_the_logarithms_of_each_tokens_probability(translator, options):
     found = translator(SENTENCES, return_scores=True, return_tensors=True, return_text=True, **options)

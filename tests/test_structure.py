@@ -1,6 +1,7 @@
 """The design, kept true: which module may import which, and where files lie."""
 
 import ast
+import functools
 import graphlib
 import re
 import shutil
@@ -67,11 +68,17 @@ ALLOWED_IN_MODEL = {
 }
 
 
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imports(path: Path) -> set[str]:
     """Absolute names of the modules that a file imports, relative imports resolved."""
     package = ["vaswani_transformer", *path.relative_to(PACKAGE).parts[:-1]] if PACKAGE in path.parents else []
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -84,10 +91,10 @@ def rooms_imported(path: Path) -> set[str]:
     return {name.split(".")[1] for name in imports(path) if name.startswith("vaswani_transformer.")}
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if path.parent != PACKAGE], ids=str)
-def test_imports_flow_one_way(path):
-    room = path.relative_to(PACKAGE).parts[0]
-    assert rooms_imported(path) <= ALLOWED[room] | {room}
+def test_imports_flow_one_way():
+    for path in (path for path in MODULES if path.parent != PACKAGE):
+        room = path.relative_to(PACKAGE).parts[0]
+        assert rooms_imported(path) <= ALLOWED[room] | {room}, path
 
 
 def test_dir_shows_all_public_names_and_nothing_else():
@@ -141,7 +148,7 @@ def test_hub_files_need_no_more_than_the_hub_has(path):
     assert {name.split(".")[0] for name in imports(path)} <= available | optional.get(
         path.stem, set()
     ) | sys.stdlib_module_names
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.ImportFrom) and node.level:
             # Only `from .name import ...` is followed when the files are copied.
             assert node.level == 1
@@ -152,7 +159,7 @@ def test_nothing_is_loaded_without_saying_whether_its_code_is_trusted():
     """Left out, transformers asks on standard input, which for a filter is the text to translate."""
     calls = 0
     for path in (*MODULES, *RECIPES):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree(path)):
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             if (
@@ -165,9 +172,9 @@ def test_nothing_is_loaded_without_saying_whether_its_code_is_trusted():
     assert calls > 3
 
 
-@pytest.mark.parametrize("path", sorted(TESTS.glob("*.py")), ids=lambda path: path.name)
-def test_what_tests_share_stands_in_helpers(path):
-    assert not any(name.startswith(("test_", "conftest")) for name in imports(path))
+def test_what_tests_share_stands_in_helpers():
+    for path in TESTS.glob("*.py"):
+        assert not any(name.startswith(("test_", "conftest")) for name in imports(path)), path
 
 
 def test_nobody_imports_recipes():
@@ -177,9 +184,9 @@ def test_nobody_imports_recipes():
         assert not {name.split(".")[0] for name in imports(path)} & names, path
 
 
-@pytest.mark.parametrize("path", [*MODULES, *RECIPES], ids=lambda path: str(path.relative_to(REPOSITORY)))
-def test_every_module_has_a_docstring(path):
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+def test_every_module_has_a_docstring():
+    for path in (*MODULES, *RECIPES):
+        assert ast.get_docstring(tree(path)), path
 
 
 def test_the_top_level_holds_nothing_else():

@@ -88,7 +88,7 @@ def test_memory_does_not_grow_with_the_file(folder):
         finally:
             tracemalloc.stop()
 
-    assert most_memory(20_000) < 2 * most_memory(2_000) < 4_000_000
+    assert most_memory(8_000) < 2 * most_memory(1_000) < 4_000_000
 
 
 @pytest.mark.parametrize(

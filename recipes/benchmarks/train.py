@@ -38,6 +38,7 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 from benchmark import DeviceArguments, headline, run_benchmark
@@ -203,9 +204,8 @@ def config_sizes(size: str) -> dict[str, int]:
     return sizes | {"num_heads": heads, "vocab_size": vocabulary}
 
 
-def launch(layout: str, package: Path, *words: object) -> str:
-    """The standard output of a Python program that imports a checkout, in one or two processes."""
-    processes, threads = LAYOUTS[layout]
+def launch(package: Path, *words: object, processes: int = 1, threads: int = 1) -> str:
+    """The standard output of a Python program that imports a checkout."""
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
@@ -219,10 +219,10 @@ def launch(layout: str, package: Path, *words: object) -> str:
 @cache
 def has_precision(recipe: Path) -> bool:
     """Whether a checkout's recipe has the option `precision`; that of earlier ones is `bf16`."""
-    return "--precision" in launch("one thread", recipe.parents[1], recipe, "--help")
+    return "--precision" in launch(recipe.parents[1], recipe, "--help")
 
 
-def train_by_recipe(args: Arguments, package: Path, size: str, precision: str, layout: str, folder: str) -> float:
+def train_by_recipe(args: Arguments, package: Path, size: str, precision: str, folder: str, **layout: int) -> float:
     """Target tokens a second of `train_wmt.py` in a checkout. The first call prepares its corpus in the folder."""
     recipe = package / "recipes" / "train_wmt.py"
     options: dict[str, object] = {
@@ -247,30 +247,32 @@ def train_by_recipe(args: Arguments, package: Path, size: str, precision: str, l
     elif is_bf16:
         options["bf16"] = True
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    launch(layout, package, recipe, "--train", Path(args.source).resolve(), Path(args.target).resolve(), *words)
+    launch(package, recipe, "--train", Path(args.source).resolve(), Path(args.target).resolve(), *words, **layout)
     training = json.loads(Path(folder, "run", "all_results.json").read_text(encoding="utf-8"))["training"]
     shutil.rmtree(Path(folder, "run"))
     return training["target_tokens"] / training["seconds"]
 
 
-def train_marian(args: Arguments, size: str, precision: str, layout: str, folder: str) -> float:
+def train_marian(args: Arguments, size: str, precision: str, folder: str, **layout: int) -> float:
     """Target tokens a second of the stock trainer, on the corpus that the recipe of this checkout has prepared."""
     prepared, is_bf16 = Path(folder, HERE.name), precision == "bfloat16"
     sizes = config_sizes(size) | {"vocab_size": args.vocab_size}
     work = Work(MARIAN, str(prepared), sizes, args.tokens, is_bf16, True, corpus_name="train", steps=args.steps)
-    lines = launch(layout, HERE, Path(__file__).with_name("train_worker.py"), json.dumps(asdict(work))).splitlines()
-    turns = [Turn(**json.loads(line)) for line in lines]  # one of each process
+    output = launch(HERE, Path(__file__).with_name("train_worker.py"), json.dumps(asdict(work)), **layout)
+    turns = [Turn(**json.loads(line)) for line in output.splitlines()]  # one of each process
     return sum(turn.target_tokens for turn in turns) / max(turn.seconds for turn in turns)
 
 
 def compare_whole(args: Arguments, size: str, precision: str, layout: str, folder: str) -> WholeTrainings:
     """Whole trainings of one size and type, in turn."""
-    speeds: dict[str, list[float]] = {}
+    packages = {"ours": HERE, **{Path(release).name: Path(release).resolve() for release in args.release}}
+    processes, threads = LAYOUTS[layout]
+    case: Any = {"size": size, "precision": precision, "folder": folder, "processes": processes, "threads": threads}
+    speeds: dict[str, list[float]] = {name: [] for name in (*packages, MARIAN)}
     for _ in track(range(args.rounds), f"{size}, {precision}, {layout}"):
-        for name, package in {"ours": HERE, **{Path(each).name: Path(each).resolve() for each in args.release}}.items():
-            speed = train_by_recipe(args, package, size, precision, layout, folder)
-            speeds.setdefault(name, []).append(speed)
-        speeds.setdefault(MARIAN, []).append(train_marian(args, size, precision, layout, folder))
+        for name, package in packages.items():
+            speeds[name].append(train_by_recipe(args, package, **case))
+        speeds[MARIAN].append(train_marian(args, **case))
     return WholeTrainings(size=size, precision=precision, layout=layout, speeds=speeds)
 
 

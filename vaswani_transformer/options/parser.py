@@ -49,7 +49,7 @@ class RecipeParser(_argument_parser()):  # type: ignore[misc]
     Args:
         dataclass_types: Their fields are the options.
         shown: Names of the options that `--help` shows; by default all that `option` made.
-        are_all: Whether there are no other options; if there are, `check` leaves them to `main`.
+        has_all_texts: Whether `--help_all` has texts for all options; if not, `check` leaves it to `main`.
         kwargs: As for `ArgumentParser`.
     """
 
@@ -57,10 +57,10 @@ class RecipeParser(_argument_parser()):  # type: ignore[misc]
         self,
         dataclass_types: Sequence[type],
         shown: Collection[str] | None = None,
-        are_all: bool = True,
+        has_all_texts: bool = True,
         **kwargs: Any,
     ) -> None:
-        self._shown, self._are_all = shown, are_all
+        self._shown, self._has_all_texts = shown, has_all_texts
         file = Path(sys.argv[0]).name
         program = program_name(file)
         recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
@@ -109,7 +109,7 @@ class RecipeParser(_argument_parser()):  # type: ignore[misc]
 
         A recipe calls it between the imports that its options need and the others. `main` then parses the options.
         """
-        if self._are_all or "--help_all" not in sys.argv:
+        if self._has_all_texts or "--help_all" not in sys.argv:
             self.parse()
         register()
 
@@ -122,7 +122,7 @@ class RecipeParser(_argument_parser()):  # type: ignore[misc]
         path = finder.parse_known_args(argv)[0].config
         try:
             options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
-            if unknown and self._are_all:
+            if unknown:
                 similar = difflib.get_close_matches(unknown[0], self._option_string_actions, 1)
                 raise ValueError(f"there is no option {unknown[0]}{f'; is it {similar[0]}?' if similar else ''}")
             for name, value in vars(options).items():
@@ -138,7 +138,7 @@ class RecipeParser(_argument_parser()):  # type: ignore[misc]
         """A configuration file as words of a command line."""
         words = []
         for name, values in read_config(path).items():
-            if (self._are_all and f"--{name}" not in self._option_string_actions) or name == "config":
+            if f"--{name}" not in self._option_string_actions or name == "config":
                 raise ValueError(f"{path}: there is no option {name!r}")
             if len(values) > 1 and any(re.match("-[^0-9.]", value) for value in values):  # would be another option
                 raise ValueError(f"{path}: {name}: a text in a list cannot begin with a hyphen")

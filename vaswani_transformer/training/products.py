@@ -9,6 +9,10 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 
+# Multiplications of a product that oneDNN computes faster. It takes a millisecond to prepare one of a new shape.
+_LEAST = 100_000_000
+
+
 def is_mkl_slow() -> bool:
     """Whether float32 products are MKL's on an AMD processor with AVX-512, where oneDNN is 1.1 to 1.2 times as fast."""
     processor = Path("/proc/cpuinfo")
@@ -43,11 +47,12 @@ def _product(inputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | No
 
 
 class OneDnnProducts(TorchFunctionMode):
-    """A context in which `F.linear` of float32 on a CPU is `OneDnnLinear`."""
+    """A context in which a large `F.linear` of float32 on a CPU is `OneDnnLinear`."""
 
     def __torch_function__(
         self, function: Callable, types: Sequence[type], args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         is_plain = function is F.linear and not types and len(args) == 3
-        is_ours = is_plain and {each.dtype for each in args[:2]} == {torch.float32}
+        is_large = is_plain and args[0].numel() * len(args[1]) > _LEAST
+        is_ours = is_large and {each.dtype for each in args[:2]} == {torch.float32}
         return OneDnnLinear.apply(*args) if is_ours else function(*args, **(kwargs or {}))
