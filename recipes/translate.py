@@ -77,18 +77,26 @@ class TranslateArguments(TranslationOptions):
 
 
 def is_translated_without_torch(args: TranslateArguments) -> bool:
-    """Whether an export in the cache could translate standard input, or to standard output, and has done so."""
-    if not args.is_stream or "WORLD_SIZE" in os.environ:
+    """Whether an export in the cache could translate a stream, or a file of one shard, and has done so."""
+    if "WORLD_SIZE" in os.environ or args.shard is not None or Path(f"{args.output}.shards").exists():
         return False
     with one_line_on_error("translate.py", ADVICE):
         engine = open_remembered_engine(args)
-        if engine is not None:
-            translate_stream(args, engine)
-    return engine is not None
+        if engine is None or not (args.is_stream or has_one_shard(args, engine)):
+            return False
+        translate_stream(args, engine)
+        return True
+
+
+def has_one_shard(args: TranslateArguments, engine: EngineTranslator) -> bool:
+    """Whether the input has at most `lines_per_shard` lines, so that an interruption leaves nothing to continue."""
+    if not Path(args.input).is_file():  # a pipe can be read only once
+        return False
+    return sum(1 for _ in islice(args.lines(engine.config), args.lines_per_shard + 1)) <= args.lines_per_shard
 
 
 def translate_stream(args: TranslateArguments, engine: EngineTranslator | None = None) -> None:
-    """Translate lines as they come, from standard input or to standard output."""
+    """Translate lines as they come."""
     if args.output == "-":
         for content in translated_chunks(args, engine):
             sys.stdout.buffer.write(content)

@@ -297,6 +297,24 @@ def test_json_lines_have_the_columns_and_no_tags(cache, tmp_path, monkeypatch):
     assert [json.loads(line)["de"] for line in written[1].splitlines()] == ["Der Hund schläft.", "Ja."]
 
 
+def test_a_file_of_one_shard_that_nobody_began_is_translated_so_and_no_other(saved, cache, tmp_path):
+    expected, _ = by_model_and_by_engine(tmp_path, model=str(saved))
+    output, module = tmp_path / "output", recipe_module("translate.py")
+    given = {"model": str(saved), "engine": "ctranslate2", "input": str(tmp_path / "input"), "output": str(output)}
+    count = len(LINES) + len(UNUSUAL)
+    for changes in ({"lines_per_shard": count - 1}, {"shard": "0/2"}):
+        assert not module.is_translated_without_torch(module.TranslateArguments(**given | changes))
+    one_shard = module.TranslateArguments(**given, lines_per_shard=count)
+    (tmp_path / "output.shards").mkdir()
+    assert not module.is_translated_without_torch(one_shard)
+    (tmp_path / "output.shards").rmdir()
+    assert not output.exists()
+    assert module.is_translated_without_torch(one_shard)
+    assert output.read_text(encoding="utf-8") == expected
+    with pytest.raises(SystemExit, match="output exists already; name another file"):
+        module.is_translated_without_torch(one_shard)
+
+
 def test_what_needs_the_model_or_was_never_opened_is_not_left_to_an_export(saved, cache, tmp_path, monkeypatch):
     folder = shutil.copytree(saved, tmp_path / "model")
     given = {"model": str(folder), "engine": "ctranslate2", "output": "out.jsonl"}
