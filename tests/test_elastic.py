@@ -81,8 +81,7 @@ def test_a_step_is_the_tree_sum_of_plain_backward_passes(folder: Path, tmp_path:
         inputs = trainer.data_collator(batch)
         labels = inputs.pop("labels")
         model.zero_grad()
-        with trainer.products():
-            trainer.compute_loss_func(model(**inputs), labels, tokens).backward()
+        trainer.compute_loss_func(model(**inputs), labels, tokens).backward()
         gradients.append({name: weights.grad.clone() for name, weights in model.named_parameters()})
     expected = {name: pairwise([part[name] for part in gradients]) for name in gradients[0]}
     assert_equal_bits(recorder.gradients, expected)

@@ -12,8 +12,8 @@ class SmoothedCrossEntropy(torch.autograd.Function):
     """Cross-entropy with the smoothed target, and the plain one, each summed over the labels.
 
     Its gradient is the prediction minus the target, written over the probabilities. Autograd would need three more
-    tensors of this size, the largest of a step. With log-probabilities, whose
-    exponentials the gradient needs, it would take 1.3 to 1.5 times as long on a CPU.
+    tensors of this size, the largest of a step. With log-probabilities, whose exponentials the gradient
+    needs, it would take 1.3 to 1.5 times as long on a CPU.
     """
 
     @staticmethod

@@ -7,7 +7,6 @@ training needs is in callbacks or in the loss.
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,6 @@ from .divergence import DivergenceGuard
 from .flops import training_flops
 from .loss import LabelSmoothedLoss
 from .muon import Muon, parameter_groups
-from .products import OneDnnProducts, is_mkl_slow
 from .randomness import SeedByRank
 
 
@@ -65,7 +63,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
     Attributes:
         batch_sampler: The planned batches of `train_dataset`; missing without one.
-        products: Makes the context in which a step multiplies matrices.
 
     Raises:
         ValueError: `label_smoothing_factor` is not 0; `virtual_ranks` asks for an `ElasticTrainer`; `bpe_dropout` is
@@ -105,9 +102,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
         self._resampled: ResampledPairs | None = None
         if self.train_dataset is not None:
             self._plan_batches(mixed)
-        is_eager = self.accelerator.mixed_precision == "no" and not args.torch_compile
-        is_slow = is_eager and args.device.type == "cpu" and is_mkl_slow()
-        self.products = OneDnnProducts if is_slow else nullcontext
         self._divergence = DivergenceGuard()
         for callback in (SeedByRank(), TrainingTotals(), self._divergence):
             self.add_callback(callback)
@@ -199,11 +193,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
             # A tensor, to avoid a host-device synchronization; int64, since a run has billions of tokens.
             self.totals.target_tokens = self.totals.target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
-
-    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Loss and gradients, the latter also of layers that gradient checkpointing computes again."""
-        with self.products():
-            return super().training_step(*args, **kwargs)
 
     def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """Mark all sizes as dynamic: each new shape, or two equal sizes, would else ask for another compiled graph."""
