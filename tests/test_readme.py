@@ -296,7 +296,7 @@ def unrecorded(chapter: Path, section: str) -> list[str]:
     The values of options, which the section has in code, are no measurements.
     """
     recorded = [*numbers_in(re.findall(r"`[^`\n]*`", section))]
-    for link in re.findall(r"\]\(([^):]+\.md)\)", section):
+    for link in re.findall(r"\]\(([^):]+\.(?:md|json))\)", section):
         page = chapter.parent / link
         record = page.with_suffix(".json") if page.name != "README.md" else page.with_name("all_results.json")
         if record.exists():
