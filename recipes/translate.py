@@ -76,8 +76,8 @@ class TranslateArguments(TranslationOptions):
         return "-" in (self.input, self.output)
 
 
-def is_translated_without_torch(args: TranslateArguments) -> bool:
-    """Whether an export in the cache could translate a stream, or a file of one shard, and has done so."""
+def translate_without_torch(args: TranslateArguments) -> bool:
+    """Translate a stream, or a file of one shard, by an export in the cache; returns whether that was possible."""
     if "WORLD_SIZE" in os.environ or args.shard is not None or Path(f"{args.output}.shards").exists():
         return False
     with one_line_on_error("translate.py", ADVICE):
@@ -119,7 +119,7 @@ def translated_chunks(args: TranslateArguments, engine: EngineTranslator | None)
 
 
 if __name__ == "__main__":
-    if is_translated_without_torch(*RecipeParser((TranslateArguments,)).parse()):
+    if translate_without_torch(*RecipeParser((TranslateArguments,)).parse()):
         sys.exit()
     RecipeParser((TranslateArguments,)).check()  # the imports below take seconds
 

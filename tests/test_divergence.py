@@ -19,17 +19,15 @@ pytestmark = pytest.mark.system
 SPOILED = STEPS_AN_EPOCH + 3  # a step in the second epoch
 
 
-def spoil_gradient(trainer: RecordingTrainer, step: int, value: float) -> None:
-    """Put a value into one gradient of a step."""
-    training_step = trainer.training_step
+class SpoilGradient(TrainerCallback):
+    """Puts a value into one gradient of a step."""
 
-    def spoiled(model: torch.nn.Module, *args: Any) -> torch.Tensor:
-        loss = training_step(model, *args)
-        if trainer.state.global_step + 1 == step:
-            model.lm_head.weight.grad[-1, -1] = value
-        return loss
+    def __init__(self, step: int, value: float) -> None:
+        self.step, self.value = step, value
 
-    trainer.training_step = spoiled
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step + 1 == self.step:
+            kwargs["model"].lm_head.weight.grad[-1, -1] = self.value
 
 
 class SpoilWeights(TrainerCallback):
@@ -64,9 +62,8 @@ def test_a_gradient_that_is_not_finite_ends_training_before_its_step(model, toke
         save_strategy="steps",
         save_steps=3,
         gradient_accumulation_steps=accumulation,
-        callbacks=[averaging],
+        callbacks=[SpoilGradient(SPOILED, value), averaging],
     )
-    spoil_gradient(trainer, SPOILED, value)
     error = diverge(trainer)
     assert f"step {SPOILED}: loss or gradient not finite" in str(error)
     assert f"the last good checkpoint is {tmp_path / 'checkpoint-6'};" in str(error)

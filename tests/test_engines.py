@@ -287,7 +287,7 @@ def test_json_lines_have_the_columns_and_no_tags(cache, tmp_path, monkeypatch):
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
     (tmp_path / "input").write_text("Der Hund schläft.\n<2en> Ja.\n", encoding="utf-8")
     written = []
-    for translate in (module.main, lambda: module.is_translated_without_torch(module.TranslateArguments(**given))):
+    for translate in (module.main, lambda: module.translate_without_torch(module.TranslateArguments(**given))):
         monkeypatch.setattr("sys.argv", [module.__file__, *words, "--overwrite", "true"])
         monkeypatch.setattr("sys.stdin", (tmp_path / "input").open(encoding="utf-8"))
         translate()
@@ -303,16 +303,16 @@ def test_a_file_of_one_shard_that_nobody_began_is_translated_so_and_no_other(sav
     given = {"model": str(saved), "engine": "ctranslate2", "input": str(tmp_path / "input"), "output": str(output)}
     count = len(LINES) + len(UNUSUAL)
     for changes in ({"lines_per_shard": count - 1}, {"shard": "0/2"}):
-        assert not module.is_translated_without_torch(module.TranslateArguments(**given | changes))
+        assert not module.translate_without_torch(module.TranslateArguments(**given | changes))
     one_shard = module.TranslateArguments(**given, lines_per_shard=count)
     (tmp_path / "output.shards").mkdir()
-    assert not module.is_translated_without_torch(one_shard)
+    assert not module.translate_without_torch(one_shard)
     (tmp_path / "output.shards").rmdir()
     assert not output.exists()
-    assert module.is_translated_without_torch(one_shard)
+    assert module.translate_without_torch(one_shard)
     assert output.read_text(encoding="utf-8") == expected
     with pytest.raises(SystemExit, match="output exists already; name another file"):
-        module.is_translated_without_torch(one_shard)
+        module.translate_without_torch(one_shard)
 
 
 def test_what_needs_the_model_or_was_never_opened_is_not_left_to_an_export(saved, cache, tmp_path, monkeypatch):
@@ -337,7 +337,7 @@ def test_what_needs_the_model_or_was_never_opened_is_not_left_to_an_export(saved
 
 
 @pytest.mark.system
-def test_from_the_second_time_on_a_line_is_translated_without_torch(tmp_path):
+def test_from_the_second_time_on_a_line_translate_without_torch(tmp_path):
     model = REPOSITORY / "model_cards" / "tatoeba-de-en"
     (tmp_path / "input").write_text("Der Hund schläft.\n", encoding="utf-8")
     options = ("--model", model, "--engine", "ctranslate2", "--target_language", "en")

@@ -121,7 +121,7 @@ def test_muon_on_two_processes_goes_as_on_one(tmp_path, tokenizer, two_processes
     first, second = (found["muon"] for found in two_processes)
     for name, weights in expected.items():
         assert first[name].equal(second[name])
-        if weights.dim() == 2:  # the gradient of a key's bias is rounding, of which Adam makes a step
+        if weights.dim() == 2:  # a key's bias has gradients of rounding errors alone, which Adam scales up
             # Gradients are summed in another order, and the iterations may have the 8 bits of bfloat16.
             assert (first[name] - weights).norm() < 0.03 * (weights - start[name]).norm(), name
 

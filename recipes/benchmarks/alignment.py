@@ -113,7 +113,7 @@ def make_entry(args: Arguments) -> Entry:
 
 
 def measure(args: Arguments) -> Iterator[AlignmentRecord]:
-    yield add_entry(AlignmentRecord, Path(args.output, "alignment.json"), make_entry(args))
+    yield AlignmentRecord(add_entry(AlignmentRecord.load, Path(args.output, "alignment.json"), make_entry(args)))
 
 
 def as_markdown(record: AlignmentRecord) -> str:

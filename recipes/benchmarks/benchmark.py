@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import torch
 
@@ -44,6 +44,7 @@ class DeviceArguments(BenchmarkArguments):
 
 Arguments = TypeVar("Arguments", bound=BenchmarkArguments)
 Result = TypeVar("Result", bound=Record)
+Entry = TypeVar("Entry")
 
 
 def run_benchmark(
@@ -75,10 +76,17 @@ def run_benchmark(
             print(printable(text))
 
 
-def add_entry(kind: type[Any], path: Path, entry: Any, name: str = "name") -> Any:
+class Entries(Protocol[Entry]):
+    """A record of several entries."""
+
+    @property
+    def entries(self) -> list[Entry]: ...
+
+
+def add_entry(load: Callable[[Path], Entries[Entry]], path: Path, entry: Entry, name: str = "name") -> list[Entry]:
     """The entries of a record's file so far, and a new one, which replaces an earlier one of its name."""
-    earlier = kind.load(path).entries if path.exists() else []
-    return kind([*(each for each in earlier if getattr(each, name) != getattr(entry, name)), entry])
+    earlier = load(path).entries if path.exists() else []
+    return [*(each for each in earlier if getattr(each, name) != getattr(entry, name)), entry]
 
 
 def headline(title: str, run: Provenance) -> str:

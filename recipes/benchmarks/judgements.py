@@ -116,7 +116,7 @@ def make_entry(args: Arguments) -> Entry:
 
 
 def measure(args: Arguments) -> Iterator[JudgementsRecord]:
-    yield add_entry(JudgementsRecord, Path(args.output, "judgements.json"), make_entry(args))
+    yield JudgementsRecord(add_entry(JudgementsRecord.load, Path(args.output, "judgements.json"), make_entry(args)))
 
 
 def as_markdown(record: JudgementsRecord) -> str:

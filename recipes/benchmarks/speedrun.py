@@ -189,7 +189,7 @@ def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
         validation=[validation for validation, _ in scored],
         test=[test for _, test in scored],
     )
-    yield add_entry(SpeedrunRecord, path, entry, "change")
+    yield SpeedrunRecord(add_entry(SpeedrunRecord.load, path, entry, "change"))
 
 
 def as_markdown(record: SpeedrunRecord) -> str:

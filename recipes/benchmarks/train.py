@@ -38,12 +38,11 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 from benchmark import DeviceArguments, headline, run_benchmark
 from rich.progress import track
-from train_worker import SYSTEMS, Turn, Work
+from train_worker import MARIAN, SYSTEMS, Turn, Work
 
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.cleaning import encode_corpus
@@ -66,7 +65,6 @@ SIZES = {
 }
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LAYOUTS = {"one thread": (1, 1), "two threads": (1, 2), "two processes": (2, 1)}  # processes, threads of each
-MARIAN = "MarianMTModel in Seq2SeqTrainer"
 HERE = Path(__file__).resolve().parents[2]
 LONGEST = 256  # tokens; longer pairs are not trained on
 
@@ -153,15 +151,20 @@ class TrainRecord(Record):
     whole: list[WholeTrainings] = field(default_factory=list)
 
 
+def environment(package: Path) -> dict[str, str]:
+    """Variables with which a program imports a checkout."""
+    paths = [str(package.resolve()), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 class Worker:
     """A process that trains a system in turns; see `train_worker.py`."""
 
     def __init__(self, name: str, work: Work, package: Path, exit_stack: ExitStack) -> None:
         self._errors = Path(work.data, f"{name}.errors")
-        path = os.pathsep.join([str(package.resolve()), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("train_worker.py"), json.dumps(asdict(work))],
-            env={**os.environ, **ALLOCATOR, "PYTHONPATH": path},
+            env={**environment(package), **ALLOCATOR},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=exit_stack.enter_context(self._errors.open("w", encoding="utf-8")),
@@ -209,11 +212,9 @@ def launch(package: Path, *words: object, processes: int = 1, threads: int = 1) 
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
-    paths = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": str(threads)}
-    return subprocess.run(
-        [*launcher, *map(str, words)], env=environment, stdout=subprocess.PIPE, text=True, check=True
-    ).stdout
+    variables = {**environment(package), "OMP_NUM_THREADS": str(threads)}
+    command = [*launcher, *map(str, words)]
+    return subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 @cache
@@ -222,7 +223,9 @@ def has_precision(recipe: Path) -> bool:
     return "--precision" in launch(recipe.parents[1], recipe, "--help")
 
 
-def train_by_recipe(args: Arguments, package: Path, size: str, precision: str, folder: str, **layout: int) -> float:
+def train_by_recipe(
+    args: Arguments, package: Path, size: str, precision: str, folder: str, processes: int, threads: int
+) -> float:
     """Target tokens a second of `train_wmt.py` in a checkout. The first call prepares its corpus in the folder."""
     recipe = package / "recipes" / "train_wmt.py"
     options: dict[str, object] = {
@@ -247,18 +250,20 @@ def train_by_recipe(args: Arguments, package: Path, size: str, precision: str, f
     elif is_bf16:
         options["bf16"] = True
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    launch(package, recipe, "--train", Path(args.source).resolve(), Path(args.target).resolve(), *words, **layout)
+    corpus = Path(args.source).resolve(), Path(args.target).resolve()
+    launch(package, recipe, "--train", *corpus, *words, processes=processes, threads=threads)
     training = json.loads(Path(folder, "run", "all_results.json").read_text(encoding="utf-8"))["training"]
     shutil.rmtree(Path(folder, "run"))
     return training["target_tokens"] / training["seconds"]
 
 
-def train_marian(args: Arguments, size: str, precision: str, folder: str, **layout: int) -> float:
+def train_marian(args: Arguments, size: str, precision: str, folder: str, processes: int, threads: int) -> float:
     """Target tokens a second of the stock trainer, on the corpus that the recipe of this checkout has prepared."""
     prepared, is_bf16 = Path(folder, HERE.name), precision == "bfloat16"
     sizes = config_sizes(size) | {"vocab_size": args.vocab_size}
     work = Work(MARIAN, str(prepared), sizes, args.tokens, is_bf16, True, corpus_name="train", steps=args.steps)
-    output = launch(HERE, Path(__file__).with_name("train_worker.py"), json.dumps(asdict(work)), **layout)
+    worker = Path(__file__).with_name("train_worker.py")
+    output = launch(HERE, worker, json.dumps(asdict(work)), processes=processes, threads=threads)
     turns = [Turn(**json.loads(line)) for line in output.splitlines()]  # one of each process
     return sum(turn.target_tokens for turn in turns) / max(turn.seconds for turn in turns)
 
@@ -267,12 +272,11 @@ def compare_whole(args: Arguments, size: str, precision: str, layout: str, folde
     """Whole trainings of one size and type, in turn."""
     packages = {"ours": HERE, **{Path(release).name: Path(release).resolve() for release in args.release}}
     processes, threads = LAYOUTS[layout]
-    case: Any = {"size": size, "precision": precision, "folder": folder, "processes": processes, "threads": threads}
     speeds: dict[str, list[float]] = {name: [] for name in (*packages, MARIAN)}
     for _ in track(range(args.rounds), f"{size}, {precision}, {layout}"):
         for name, package in packages.items():
-            speeds[name].append(train_by_recipe(args, package, **case))
-        speeds[MARIAN].append(train_marian(args, **case))
+            speeds[name].append(train_by_recipe(args, package, size, precision, folder, processes, threads))
+        speeds[MARIAN].append(train_marian(args, size, precision, folder, processes, threads))
     return WholeTrainings(size=size, precision=precision, layout=layout, speeds=speeds)
 
 

@@ -147,12 +147,16 @@ class Turns(TrainerCallback):
         self._turn.shapes.append(shape)
         if time.perf_counter() - self._began < self._limit:
             return
-        self.on_train_end()
+        self._report()
         if not (line := sys.stdin.readline()):
             raise SystemExit
         self._turn, self._limit, self._began = Turn(), float(line), time.perf_counter()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
+        self._report()
+
+    def _report(self) -> None:
+        """Write the turn, which ends now."""
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
         self._turn.seconds = time.perf_counter() - self._began
@@ -274,10 +278,11 @@ def train_plain(work: Work, turns: Turns, folder: str) -> None:
             turns.on_step_end()
 
 
+MARIAN = "MarianMTModel in Seq2SeqTrainer"
 SYSTEMS: dict[str, Callable[[Work, Turns, str], None]] = {
     "ours": train_ours,
     "ours, compiled": partial(train_ours, torch_compile=True),
-    "MarianMTModel in Seq2SeqTrainer": train_marian,
+    MARIAN: train_marian,
     "torch.nn.Transformer": train_plain,
 }
 

@@ -60,7 +60,7 @@ def make_entry(args: Arguments) -> Entry:
 
 
 def measure(args: Arguments) -> Iterator[TrustRecord]:
-    yield add_entry(TrustRecord, Path(args.output, "trust.json"), make_entry(args))
+    yield TrustRecord(add_entry(TrustRecord.load, Path(args.output, "trust.json"), make_entry(args)))
 
 
 def as_markdown(record: TrustRecord) -> str:

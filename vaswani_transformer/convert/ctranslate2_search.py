@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ctranslate2
 
@@ -31,8 +31,7 @@ class CTranslate2Translator:
         self.rule = {"early_stopping": True, "length_penalty_type": "transformers"}
         self._tokens = json.loads((directory / "shared_vocabulary.json").read_text(encoding="utf-8"))
         self._ids = {token: number for number, token in enumerate(self._tokens)}
-        settings: dict[str, Any] = {**read_json(directory / "tokenizer_config.json")}
-        self.positions: int = settings["model_max_length"]
+        self.positions = cast(int, read_json(directory / "tokenizer_config.json")["model_max_length"])
         self.search = SearchOptions.from_fields(read_json(directory / "generation_config.json"), self.positions)
         self.engine = ctranslate2.Translator(str(directory), **options)
 

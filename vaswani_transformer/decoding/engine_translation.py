@@ -101,7 +101,7 @@ class EngineTranslator:
         ]
 
     def _translate(self, sentences: list[str]) -> list[list[str]]:
-        """The translations of each sentence, the best first; those of a blank one are empty."""
+        """The n-best translations of each sentence; a blank sentence has empty ones."""
         search, engine = self._search, self._engine
         translations = [[""] * search.num_return_sequences for _ in sentences]
         filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]

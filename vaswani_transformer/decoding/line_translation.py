@@ -35,7 +35,8 @@ class LineTranslator:
         if options.engine is not None:
             engine = ExportedModel(options.engine, self.model, saved.tokenizer)
             self._generate_kwargs["engine"] = engine.generate
-            if isinstance(saved.tokenizer, VaswaniTokenizer):  # those of other packages have more rules than their file
+            # A tokenizer of another package may have rules that tokenizer.json does not.
+            if isinstance(saved.tokenizer, VaswaniTokenizer):
                 remember_export(saved.directory, options.engine, engine.directory)
         if ensemble:
             self._generate_kwargs["custom_generate"] = Ensemble([options.load(each) for each in ensemble])

@@ -242,7 +242,7 @@ def split_paragraphs(
 
     Args:
         directions: The model's.
-        texts: Any texts.
+        texts: Texts of one sentence or several.
         obstacles: Names of options that apply to a single sentence, with which a text is translated as one.
         warn: Called with a warning that parts may be missing, also if the splitter is not installed.
     """

@@ -41,14 +41,10 @@ class DivergenceGuard(TrainerCallback):
     With fp16 the gradient scaler skips steps whose gradients overflow. They count as divergence only once the loss
     scale is 1 or less.
 
-    Attributes:
-        gradient_norm: The norm before the next step, as the trainer computes it for its log.
-
     Raises:
         DivergenceError: From `train()`.
     """
 
-    gradient_norm: Any = None
     # A step; whether its gradients are finite, a scalar in host memory; and the event after which that is valid.
     _pending: tuple[int, torch.Tensor, torch.Event | None] | None = None
 
@@ -56,11 +52,8 @@ class DivergenceGuard(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._judge(args, kwargs["optimizer"])
-        norm = self.gradient_norm
-        if type(norm) is not torch.Tensor:  # DeepSpeed's is a number or None, that of shards a DTensor
-            gradients = [weight.grad for weight in kwargs["model"].parameters() if weight.grad is not None]
-            norm = total_norm(gradients, 2.0)
-        finite, copied = norm.isfinite(), None
+        gradients = [weight.grad for weight in kwargs["model"].parameters() if weight.grad is not None]
+        finite, copied = total_norm(gradients, 2.0).isfinite(), None
         if finite.device.type != "cpu":
             finite = finite.to("cpu", non_blocking=True)
             copied = torch.Event(device=args.device)

@@ -29,9 +29,9 @@ class Muon(torch.optim.AdamW):
             gradients.
     """
 
-    # Both said of the class for copies.
+    # A copy of an optimizer has groups and state only, so that the class has these attributes, too.
     _is_shared = False
-    # A gradient scaler leaves its work to the step of a fused Adam, which does it for its own parameters alone. Said
+    # A gradient scaler leaves its work to the step of a fused Adam, which does it for its own parameters alone. Set
     # again below, since Adam sets it.
     _step_supports_amp_scaling = False
 

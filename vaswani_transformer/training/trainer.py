@@ -181,11 +181,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
         self.optimizer = Muon(groups, args.learning_rate, betas, args.adam_epsilon, is_shared)
         return self.optimizer
 
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """Pass the norm that the trainer logs on to the guard, which needs it before every step, too."""
-        self._divergence.gradient_norm = super()._get_grad_norm(model, grad_norm)
-        return self._divergence.gradient_norm
-
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, torch.Tensor | int | None]:
         """Also count the target tokens of the global batch."""
         batches, num_items = super().get_batch_samples(*args, **kwargs)
