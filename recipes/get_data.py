@@ -8,9 +8,9 @@ package records. tatoeba_en-de and tatoeba_en-fr are split from today's archive:
 far as they are still in it, and train is others. canlaws_en-fr has no public source with the same splits, and can only
 be copied. `--from` names a directory with a folder for each corpus; then all are the pinned texts, without a network.
 
-Existing files are kept. Files that are split from an archive belong together: if one is missing, those that the archive
-has changed since are written anew.
-After an interruption, the same command continues. The source and the licence of each corpus are printed.
+Existing files are kept. Files that are split from an archive belong together: if one is missing, those with a text
+other than the archive's, or the copy's, are written anew. After an interruption, the same command continues. The source
+and the licence of each corpus are printed.
 """
 
 from dataclasses import dataclass
@@ -101,7 +101,8 @@ def new_files(
     """Missing files with their compressed texts; of an archive, all files, since it may have changed."""
     if copy is not None:
         folder = folder_of_copy(Path(copy), (name, *corpus.other_names))
-        yield from ((file, read_copy(folder / file, entry)) for file, entry in missing.items())
+        files = missing if corpus.archive is None else corpus.files
+        yield from ((file, read_copy(folder / file, entry)) for file, entry in files.items())
     elif corpus.archive is not None:
         yield from split_archive(name, corpus.archive)
     else:

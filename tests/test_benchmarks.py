@@ -7,7 +7,6 @@ import re
 import shutil
 import statistics
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -19,7 +18,6 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.runs.records import ScoreRecord
 
 
 PUBLISHED = REPOSITORY / "model_cards" / "benchmarks"
@@ -64,9 +62,8 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(
         ("table1", "Table1Record"),
         ("train", "TrainRecord"),
         ("train_epyc", "TrainRecord"),
-        ("judgements", "JudgementsRecord"),
-        ("across", "AcrossRecord"),
-        ("trust", "TrustRecord"),
+        ("train_whole_float32", "TrainRecord"),
+        ("train_whole_bfloat16", "TrainRecord"),
         ("alignment", "AlignmentRecord"),
     ],
 )
@@ -95,26 +92,6 @@ def test_decode_measures_each_system_in_batches_of_each_size(trained, tokenizer,
     assert {row.same_as_ours for row in greedy.rows} == {1.0}
     assert {row.system for row in beam.rows} - {*names} == {"ours, float32, sorted, stopping as CTranslate2"}
     assert "| CTranslate2, exported, shortlist " in (output / "decode.md").read_text(encoding="utf-8")
-
-
-@pytest.mark.system
-def test_across_compares_each_fit_with_each_corpus_of_its_direction(trained, tokenizer, tmp_path):
-    trained.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    pairs = phrasebook("train")[:300]
-    usual = write_pairs(pairs, tmp_path / "usual.en", tmp_path / "usual.de")
-    odd = write_pairs(phrasebook("train")[300:600], tmp_path / "odd.en", tmp_path / "odd.de")
-    options = ("--names", "usual", "odd", "again", "--lines", 250, "--output", tmp_path / "out")
-    call_recipe("benchmarks/across.py", "--model", tmp_path / "model", "--corpora", *usual, *odd, *usual, *options)
-    record = recipe_module("benchmarks/across.py").AcrossRecord.load(tmp_path / "out" / "across.json")
-    uses = {(use.fitted_to, use.used_on): use for use in record.uses}
-    assert len(uses) == len(record.uses) == 9
-    assert {tuple(use.languages) for use in record.uses} == {("en", "de")}
-    assert uses["usual", "usual"] == dataclasses.replace(uses["again", "again"], fitted_to="usual", used_on="usual")
-    assert uses["usual", "again"].unlike == uses["usual", "usual"].unlike != uses["usual", "odd"].unlike
-    errors = {names: use.calibration_error for names, use in uses.items()}
-    assert errors["odd", "usual"] == errors["odd", "again"] != errors["odd", "odd"]
-    assert errors["usual", "again"] != errors["usual", "usual"]  # which is cross-validated
 
 
 @pytest.mark.system
@@ -268,19 +245,6 @@ def test_a_speedrun_trains_each_seed_and_scores_with_one_alpha(tmp_path, lively_
     assert (tmp_path / "out" / "speedrun.png").stat().st_size > 1000
 
 
-def test_trust_adds_a_line_to_the_lines_of_other_corpora(tmp_path, monkeypatch):
-    record = recipe_module("benchmarks/trust.py").TrustRecord.load(PUBLISHED / "trust.json")
-    record.save(tmp_path / "trust.json")
-    first = record.entries[0]
-    scored = SimpleNamespace(systems=[SimpleNamespace(sacrebleu=Mock(score=20.5))], confidence=first.confidence)
-    monkeypatch.setattr(ScoreRecord, "load", lambda path: scored)
-    call_recipe("benchmarks/trust.py", "--name", "phrases", "--scores", tmp_path, "--output", tmp_path)
-    *others, entry = type(record).load(tmp_path / "trust.json").entries
-    assert [each.name for each in others] == [each.name for each in record.entries]
-    assert (entry.name, entry.bleu, entry.confidence) == ("phrases", 20.5, first.confidence)
-    assert "| phrases " in (tmp_path / "trust.md").read_text(encoding="utf-8")
-
-
 def test_the_error_rate_counts_sure_links_twice():
     error_rate = recipe_module("benchmarks/alignment.py").error_rate
     sure, possible = [{(0, 0), (1, 1)}], [{(0, 0), (1, 1), (2, 1)}]
@@ -311,24 +275,3 @@ def test_alignments_are_held_against_those_of_people(tmp_path):
     assert set(rates["right"].values()) == {0}
     assert (rates["wrong"]["forward"], rates["wrong"]["backward"], rates["wrong"]["links of both"]) == (0, 1, 1)
     assert "| wrong   | 0.0     | 100.0 " in (tmp_path / "alignment.md").read_text(encoding="utf-8")
-
-
-def test_judgements_are_correlated_with_ranks(saved_model, tmp_path):
-    module = recipe_module("benchmarks/judgements.py")
-    random = np.random.default_rng(0)
-    people = random.normal(size=300)
-    perfect, none = (module.correlate(values, people) for values in (np.exp(people), random.normal(size=300)))
-    assert (perfect.value, perfect.low, perfect.high) == pytest.approx((1, 1, 1))
-    assert none.low < 0 < none.high
-    assert none.low < none.value < none.high
-    rows = [[*pair, str(len(pair[0])), str(-row)] for row, pair in enumerate(phrasebook("validation")[:40])]
-    table = "".join("\t".join(row) + "\n" for row in [["source", "translation", "mean", "model_score"], *rows])
-    (tmp_path / "pairs.tsv").write_text(table, encoding="utf-8")
-    options = ["--model", saved_model, "--pairs", tmp_path / "pairs.tsv", "--output", tmp_path]
-    for name in ("first", "second", "first"):
-        call_recipe("benchmarks/judgements.py", "--name", name, *options)
-    entries = module.JudgementsRecord.load(tmp_path / "judgements.json").entries
-    assert [(entry.name, entry.pairs) for entry in entries] == [("second", 40), ("first", 40)]
-    assert entries[0].correlations["shortness of the source"].value == pytest.approx(-1)
-    assert -1 <= entries[0].correlations["log-probability a token"].value <= 1
-    assert "| log-probability a token " in (tmp_path / "judgements.md").read_text(encoding="utf-8")

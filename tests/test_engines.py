@@ -17,6 +17,7 @@ from transformers.utils.logging import warning_once
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.convert import engines, known_engines
+from vaswani_transformer.convert.known_engines import remember_export, remembered_export
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.engine_translation import open_remembered_engine
 from vaswani_transformer.model.ensemble import Ensemble
@@ -269,6 +270,16 @@ def test_so_does_a_directory_and_a_model_of_two_directions_into_one_of_them(cach
     (directory,) = (path for path in cache.iterdir() if path.is_dir())
     other, found = by_model_and_by_engine(tmp_path, model=model, target_language="de", engine=str(directory))
     assert found == other != expected
+
+
+def test_a_directory_that_was_opened_is_found_where_it_is_now(saved, cache, tmp_path):
+    """Another export may be where it was."""
+    first, moved = tmp_path / "first", tmp_path / "moved"
+    first.mkdir()
+    (first / "config.json").write_text("{}", encoding="utf-8")
+    remember_export(saved, str(first), first)
+    first.rename(moved)
+    assert remembered_export(saved, str(moved)) == moved
 
 
 def test_so_does_a_learned_table_with_sources_cut_to_it(tokenizer, cache, tmp_path):

@@ -106,6 +106,16 @@ def test_a_copy_has_the_texts_of_the_corpus(name, shared_data, tmp_path):
     assert len(written) == len(packed)
 
 
+def test_a_copy_completes_an_archives_files_with_none_of_another_day(shared_data, tmp_path):
+    folder = tmp_path / "data" / "tatoeba_en-de"
+    folder.mkdir(parents=True)
+    (folder / "train.en.gz").write_bytes(gzip.compress(b"New.\n"))
+    done = get("tatoeba_en-de", "--from", shared_data, folder=tmp_path)
+    assert "7 of 7 files are new" in done.stdout
+    assert "not as pinned" not in done.stdout
+    assert text_of(folder / "train.en.gz") == text_of(shared_data / "tatoeba_en-de" / "train.en.gz")
+
+
 def test_configurations_name_files_of_the_corpora():
     seen = set()
     for config in sorted((REPOSITORY / "recipes" / "configs").glob("*.yaml")):

@@ -8,9 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from datasets import Dataset
@@ -131,29 +129,6 @@ def test_rows_of_tables_are_lines(translate, source, tmp_path):
         assert (tmp_path / f"{name}.out").read_bytes() == (tmp_path / "expected").read_bytes()
         with pytest.raises(SystemExit, match="no column is called 'fr'"):
             translate(tmp_path / "none", "--input", tmp_path / name, "--column", "fr")
-
-
-def test_actors_of_ray_translate_the_missing_shards(translate, source, tmp_path, lively_model, monkeypatch):
-    """Ray itself is replaced by a loop over batches of one row."""
-    translate(tmp_path / "whole", "--lines_per_shard", 3)
-    numbers = []
-
-    def from_items(rows):
-        def map_batches(actor, *, fn_constructor_args, batch_size, **_):
-            translator = actor(*fn_constructor_args)
-            numbers.extend(translator({"shard": np.array([row["shard"]])})["shard"][0] for row in rows)
-            return SimpleNamespace(materialize=lambda: None)
-
-        return SimpleNamespace(map_batches=map_batches)
-
-    ray = ModuleType("ray")
-    ray.data = SimpleNamespace(from_items=from_items)
-    monkeypatch.setitem(sys.modules, "ray", ray)
-    translate(tmp_path / "out", "--shard", "2/4")
-    files = ("--input", source, "--output", tmp_path / "out", "--shards", 4)
-    call_recipe("cluster/ray_data.py", "--model", lively_model, "--max_new_tokens", 6, *files)
-    assert numbers == [0, 1, 3]
-    assert collected(tmp_path / "out", 4) == (tmp_path / "whole").read_bytes()
 
 
 @pytest.mark.system

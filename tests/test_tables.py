@@ -47,9 +47,16 @@ def test_csv_without_a_header_has_numbered_columns(folder):
     assert load(name, columns=["3", "1"]) == QUOTED
 
 
-def test_blank_lines_of_csv_and_tsv_are_no_rows(folder):
+def test_blank_lines_of_csv_and_tsv_are_no_rows_of_several_columns(folder):
     assert load(folder.raw("a.csv", b"en,de\n\none,eins\n\n")) == [("one", "eins")]
     assert load(folder.raw("a.tsv", b"\xef\xbb\xbfen\tde\r\n\r\none\teins\r\n\t\r\n")) == [("one", "eins"), ("", "")]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
+def test_a_blank_line_of_one_column_is_an_empty_text(folder, name):
+    """As in a file of text, so that line n of the translations belongs to row n."""
+    assert load(folder.raw(name, b"\nen\none\n\ntwo\n"), columns=["en", "en"]) == [(t, t) for t in ("one", "", "two")]
+    assert load(folder.raw(name, b"one\n\ntwo\n"), columns=["1", "1"]) == [(t, t) for t in ("one", "", "two")]
 
 
 @pytest.mark.parametrize("name", ["a.tsv", "a.tsv.bz2"])

@@ -22,8 +22,6 @@ CLIENTS = {
     "torchao": ["torchao"],
     "lightning": ["lightning"],
     "gradio": [],
-    "ray": ["ray[data]"],
-    "datatrove": ["datatrove[io]"],
 }
 
 

@@ -98,7 +98,7 @@ def open_engine(directory: Path, device: "torch.device") -> Engine:
 
 
 def remember_export(model: Path, engine: str, export: Path) -> None:
-    """Keep the place of an export that was opened, by this name of the engine, with a model that passed all checks."""
+    """Keep the place of an export that was opened with a model and passed all checks, by the name of its engine."""
     with suppress(OSError):  # without the record, the model is read once more
         CACHE.mkdir(parents=True, exist_ok=True)
         atomic_write(_record(model, engine), str(export.resolve()))
@@ -107,9 +107,11 @@ def remember_export(model: Path, engine: str, export: Path) -> None:
 def remembered_export(model: Path, engine: str) -> Path | None:
     """The export that was opened with the same files of a model and of an engine before; None if none was."""
     try:
-        return Path(_record(model, engine).read_text(encoding="utf-8"))
+        place = _record(model, engine).read_text(encoding="utf-8")
     except OSError:
         return None
+    # A record is found by a directory's content, which may have been elsewhere when it was opened.
+    return Path(place if is_engine_name(engine) else engine)
 
 
 def _record(model: Path, engine: str) -> Path:

@@ -104,6 +104,10 @@ def _delimited_rows(path: Path, keys: Sequence[str]) -> Rows:
     """The rows of CSV or TSV by column: a header names the columns, unless the keys are numbers."""
     names: list[str] = []
     for number, record in _records(path):
+        if not record and len(names) == 1:
+            record = [""]
+        elif not record:
+            continue  # a blank line, which is no row of several columns
         if not names and all(key.isdecimal() for key in keys):
             names = [str(place) for place in range(1, len(record) + 1)]
         if not names:
@@ -121,7 +125,7 @@ def _delimited_rows(path: Path, keys: Sequence[str]) -> Rows:
 
 
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The fields of each row that is not blank, of CSV (RFC 4180) or of TSV, where quotes are text (Tatoeba, OPUS)."""
+    """The fields of each line, if any, of CSV (RFC 4180) or of TSV, where quotes are text (Tatoeba, OPUS)."""
     lines = read_lines(path)
     records: Iterable[list[str]]
     if table_kind(path) == "tsv":
@@ -131,8 +135,7 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
     number = 0
     try:
         for number, record in enumerate(records, start=1):
-            if record:
-                yield number, record
+            yield number, record
     except csv.Error as error:
         raise ValueError(
             f"{path}, row {number + 1}: not CSV ({error}); is a quote in it never closed, or not doubled?"

@@ -1,4 +1,4 @@
-"""Several processes on the cores of one CPU, which train faster than the threads of one process."""
+"""Several processes on the cores of one CPU, which train small models faster than the threads of one process do."""
 
 import os
 import subprocess
@@ -40,7 +40,7 @@ def start_processes(program: str, options: Namespace) -> None:
     if count == 1:
         return
     if options.processes is None and name == program:
-        print(f"{name}: trains in one process on {cores} cores; --processes {count} is faster", file=sys.stderr)
+        print(f"{name}: trains in one process on {cores} cores; --processes {count} may be faster", file=sys.stderr)
         return
     threads = max(1, cores // count)
     each = "a thread" if threads == 1 else f"{threads} threads"
