@@ -98,7 +98,7 @@ def open_engine(directory: Path, device: "torch.device") -> Engine:
 
 
 def remember_export(model: Path, engine: str, export: Path) -> None:
-    """Keep the place of an export that was opened with a model and passed all checks, by the name of its engine."""
+    """Keep the place of an export that was opened, by this name of the engine, with a model that passed all checks."""
     with suppress(OSError):  # without the record, the model is read once more
         CACHE.mkdir(parents=True, exist_ok=True)
         atomic_write(_record(model, engine), str(export.resolve()))
