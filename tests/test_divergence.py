@@ -9,7 +9,7 @@ import pytest
 import torch
 from distributed_step import STEPS_AN_EPOCH, OverflowingLoss, RecordingTrainer, make_trainer
 from safetensors.torch import load_file
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from vaswani_transformer import CheckpointAveraging
 from vaswani_transformer.training.divergence import DivergenceError, DivergenceGuard, spread_non_finite
@@ -25,7 +25,9 @@ class SpoilGradient(TrainerCallback):
     def __init__(self, step: int, value: float) -> None:
         self.step, self.value = step, value
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if state.global_step + 1 == self.step:
             kwargs["model"].lm_head.weight.grad[-1, -1] = self.value
 
@@ -36,7 +38,9 @@ class SpoilWeights(TrainerCallback):
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         if state.global_step + 1 == self.step:
             next(kwargs["model"].parameters()).data[0, 0] = math.nan
 

@@ -125,7 +125,7 @@ def _delimited_rows(path: Path, keys: Sequence[str]) -> Rows:
 
 
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The fields of each line, if any, of CSV (RFC 4180) or of TSV, where quotes are text (Tatoeba, OPUS)."""
+    """The fields of each row, none for a blank line: CSV (RFC 4180), or TSV, where quotes are text (Tatoeba, OPUS)."""
     lines = read_lines(path)
     records: Iterable[list[str]]
     if table_kind(path) == "tsv":
