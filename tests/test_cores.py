@@ -49,7 +49,8 @@ def machine(monkeypatch):
 
 
 def options(**changes: object) -> Namespace:
-    return Namespace(**{"processes": None, "virtual_ranks": None, "use_cpu": False, **changes})
+    budget = {"source_tokens": 25000, "target_tokens": 25000, "max_length": 256}
+    return Namespace(**{"processes": None, "virtual_ranks": None, "use_cpu": False, **budget, **changes})
 
 
 @pytest.mark.parametrize(
@@ -60,6 +61,9 @@ def options(**changes: object) -> Namespace:
         (3, 64, {}, 3, 1),  # a container's limit
         (64, 64, {}, 8, 8),
         (64, 64, {"virtual_ranks": 5}, 5, 12),
+        (8, 8, {"target_tokens": 1500}, 5, 1),  # as many sentences of 256 tokens have a batch
+        (8, 8, {"source_tokens": 255}, 1, 8),
+        (8, 8, {"source_tokens": 1500, "processes": 8}, 8, 1),
         (4, 4, {"processes": 2}, 2, 2),
         (1, 1, {"processes": 3}, 3, 1),
         (4, 4, {"processes": 1}, 1, 4),

@@ -327,9 +327,8 @@ def test_the_beginning_of_every_file_is_read_before_any_to_its_end(files, folder
 
 
 def test_both_directions_alternate_and_begin_with_the_tag_of_their_target(files, output):
-    args = arguments(files, both_directions=True)
-    prepare(output, args)
-    data = load_prepared(output, ["test"])
+    args = arguments({**files, "synthetic": files["train"]}, both_directions=True)
+    data = load_corpora(args, output)
     tokenizer = AutoTokenizer.from_pretrained(output / "tokenizer")
     assert len(tokenizer) == args.vocab_size
     assert data.language_tags == {code: tokenizer.convert_tokens_to_ids(f"<2{code}>") for code in ("en", "de")}
@@ -337,7 +336,8 @@ def test_both_directions_alternate_and_begin_with_the_tag_of_their_target(files,
     for english, german in PAIRS[1:31] + PAIRS[32:62]:  # what cleaning keeps
         for tag, source, target in (("<2de>", english, german), ("<2en>", german, english)):
             expected.append((tokenizer(f"{tag} {source}").input_ids, tokenizer(target).input_ids))
-    assert list(zip(data.train["input_ids"], data.train["labels"], strict=True)) == expected
+    rows = list(zip(data.train["input_ids"], data.train["labels"], strict=True))
+    assert rows == expected + expected[::2], "synthetic pairs are not reversed"
     assert {source[0] for source, _ in expected} == {*data.language_tags.values()}
     assert data.cleaning["train"]["empty"] == 2
 

@@ -12,7 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from vaswani_transformer import NoamSchedule, noam_learning_rate
 from vaswani_transformer.training import callbacks
-from vaswani_transformer.training.schedule import Ramps
+from vaswani_transformer.training.schedule import Ramps, WarmupCheck
 
 
 pytestmark = pytest.mark.system
@@ -117,6 +117,15 @@ def test_a_warm_up_takes_a_tenth_of_the_minutes_at_most(tiny, stock_trainer, six
     for step in range(1, 7):
         expected[step - 1] = max(expected[step - 1], highest * min(1, step / minutes))
     assert recorder.rates == [[pytest.approx(rate)] * 2 for rate in expected]
+
+
+@pytest.mark.parametrize("check", [WarmupCheck(5), NoamSchedule(5)], ids=["any schedule", "5.3"])
+def test_a_warm_up_that_the_training_does_not_reach_is_told(tiny, stock_trainer, caplog, check):
+    settings = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 5}
+    stock_trainer(tiny, check, max_steps=5, **settings).train()
+    assert "warmup_steps" not in caplog.text
+    stock_trainer(tiny, check, max_steps=4, **settings).train()
+    assert caplog.text.count("warmup_steps: training ends at step 4, before the learning rate is highest") == 1
 
 
 def test_a_skipped_step_is_not_cooled_twice(tiny):

@@ -265,6 +265,12 @@ def error(settings, tmp_path):
         ("--precision fp16 --use_cpu", "fp16: the CPU would train in float32 instead"),
         ("--learning_rate 0.1", "learning_rate: has no effect here; set learning_rate_factor and warmup_steps"),
         ("--early_stopping_patience 2 --metric_for_best_model bleu", "bleu needs eval_bleu"),
+        ("--early_stopping_patience 2 --cooldown 0.5", "early_stopping_patience: would end the training before its"),
+        ("--num_train_epochs 2", "num_train_epochs: has no effect here; max_steps decides"),
+        (
+            "--max_steps -1 --max_minutes 1 --save_steps 0.5",
+            "save_steps: is a share of steps, whose number max_minutes",
+        ),
         ("--source_tokens 3", "source_tokens: a budget of 3 tokens cannot hold the longest sentence"),
         ("--source_language fr --test phrasebook", "source_language: is fr, but {corpus}/train.en is in en"),
         ("--resume", "holds no training to resume; leave out --resume"),
@@ -284,6 +290,21 @@ def test_the_launchers_precision_is_that_of_the_run_unless_it_names_another(
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", launcher)
     args = RecipeTrainingArguments(str(tmp_path), precision=precision, use_cpu=True)
     assert (args.precision, args.bf16, args.fp16) == (expected, expected == "bf16", False)
+
+
+@pytest.mark.parametrize(
+    ("options", "epochs", "has_end"),
+    [
+        ({}, 3.0, False),
+        ({"max_minutes": 1}, 3.0, True),  # which end it
+        ({"max_minutes": 1, "num_train_epochs": 9}, 9, False),
+        ({"max_minutes": 1, "max_steps": 7}, 3.0, True),
+    ],
+)
+def test_three_epochs_are_the_length_unless_another_is_given(tmp_path, options, epochs, has_end):
+    args = RecipeTrainingArguments(str(tmp_path), use_cpu=True, **options)
+    assert args.num_train_epochs == epochs
+    assert args.max_steps == options.get("max_steps", 1_000_000) if has_end else args.max_steps < 0
 
 
 @pytest.mark.system

@@ -60,6 +60,19 @@ def test_mark_up_inside_of_a_segment_is_no_text(folder):
 
 
 @pytest.mark.parametrize(
+    ("inside", "text"),
+    [
+        ("Press Enter.<ph>&lt;br/&gt;</ph>Then wait<ph/><ut>x</ut>here.", "Press Enter. Then wait here."),
+        ("(<ph/>a <ph/>b<ph/>, c<ph/> d<ph/>)", "(a b, c d)"),
+        ("un<bpt>x</bpt>usu<it>x</it>al<ept>x</ept>", "unusual"),
+    ],
+)
+def test_a_code_that_stands_alone_separates_words(folder, inside, text):
+    name = folder.raw("a.tmx", body(unit(inside)))
+    assert list(read_memory(Path(name), LANGUAGES)) == [(text, "x")]
+
+
+@pytest.mark.parametrize(
     ("of_a_unit", "instead"),
     [
         ("<seg>", '<note>aside</note><prop type="x">y</prop><seg>'),

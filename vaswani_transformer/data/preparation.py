@@ -148,10 +148,11 @@ def _encode(
     """The encoded pairs of a corpus, and the counts of cleaning; what is scored on keeps all, and their text.
 
     In both directions, the reverse of each pair follows it, and each source has the tag of its target language.
+    Synthetic pairs are not reversed, since the model would learn to write their machine-translated side.
     """
     source_tag, target_tag = args.tags or (None, None)
     rows, text = encode_corpus(corpus, tokenizer, *args.languages, num_proc, target_tag), corpus
-    if args.both_directions:
+    if args.both_directions and split != "synthetic":
         back = encode_corpus(corpus, tokenizer, *args.languages[::-1], num_proc, source_tag)
         rows, text = interleave_datasets([rows, back]), interleave_datasets([corpus, corpus])
     if split in TRAINED_ON:

@@ -60,7 +60,10 @@ class CorpusArguments:
         decides="weights",
     )
     synthetic: list[str] | None = option(
-        None, "As train: a corpus mixed in. One side is machine-translated, as by translate.py.", decides="inputs"
+        None,
+        "As train: a corpus mixed in. One side is machine-translated, as by translate.py. With both_directions it is "
+        "trained on from source to target only.",
+        decides="inputs",
     )
     synthetic_ratio: float = option(1.0, "As replay_ratio.", _RATIO, decides="weights")
     replay_test: list[str] | None = option(

@@ -1,5 +1,6 @@
 """Translation memories (TMX), read as a stream: memory does not grow with the file."""
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element, ParseError
@@ -9,7 +10,10 @@ from defusedxml.ElementTree import iterparse
 from .text_files import open_binary
 
 
-_CODES = {"bpt", "ept", "it", "ph", "ut"}  # mark-up of the original document inside of a segment
+# Mark-up of the original document inside of a segment. A code that stands alone, like a line break, separates words.
+_PAIRED_CODES, _SINGLE_CODES = {"bpt", "ept", "it"}, {"ph", "ut"}
+_CODE = "\ufffc"  # replaces a single code until its neighbours are known
+_BETWEEN_WORDS = re.compile(rf"(?<=[\w.,:;!?]){_CODE}+(?=\w)")
 _LANGUAGE = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")  # of TMX 1.4, and of older versions
 
 
@@ -29,7 +33,7 @@ def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str
         for variant in unit.iter("tuv"):
             code = next(filter(None, map(variant.get, _LANGUAGE)), "").replace("_", "-").lower()
             if (segment := variant.find("seg")) is not None:
-                variants.setdefault(code, _text(segment))
+                variants.setdefault(code, _BETWEEN_WORDS.sub(" ", _text(segment)).replace(_CODE, ""))
         codes |= variants.keys()
         source, target = (_segment(variants, language.replace("_", "-").lower()) for language in languages)
         if source is not None and target is not None:
@@ -60,10 +64,11 @@ def _units(path: Path) -> Iterator[Element]:
 
 
 def _text(element: Element) -> str:
-    """The text of a segment, without the mark-up of the original document."""
+    """The text of a segment, without the mark-up of the original document; `_CODE` stands for single codes."""
     parts = [element.text or ""]
     for child in element:
-        parts += ["" if child.tag in _CODES else _text(child), child.tail or ""]
+        code = _CODE if child.tag in _SINGLE_CODES else ""
+        parts += [code if child.tag in _PAIRED_CODES | _SINGLE_CODES else _text(child), child.tail or ""]
     return "".join(parts)
 
 

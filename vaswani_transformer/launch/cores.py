@@ -12,8 +12,7 @@ from ..io.console import program_name
 from .processes import LAUNCHER, LAUNCHERS, available_cores
 
 
-# Each has a copy of the weights and of the optimizer's state, and needs a sentence of every batch. More cores are
-# threads of these processes.
+# Each has a copy of the weights and of the optimizer's state. More cores are threads of these processes.
 MOST_PROCESSES = 8
 
 _stores: list[TCPStore] = []  # serve the processes until this one ends
@@ -30,13 +29,15 @@ def start_processes(program: str, options: Namespace) -> None:
 
     Args:
         program: File name of the recipe. Called by its path, it starts others only for `processes`.
-        options: `processes`, `virtual_ranks` and `use_cpu`.
+        options: `processes`, `virtual_ranks`, `use_cpu`, `source_tokens`, `target_tokens` and `max_length`.
     """
     is_launched = any(name in os.environ for name in (*LAUNCHERS, "WORLD_SIZE"))
     if is_launched or (torch.accelerator.is_available() and not options.use_cpu):
         return
     name, cores = program_name(program), min(torch.get_num_threads(), available_cores())
-    count = options.processes or min(cores, MOST_PROCESSES, options.virtual_ranks or MOST_PROCESSES)
+    # Each needs a sentence of every batch, also of the one with the longest.
+    fitting = max(1, min(options.source_tokens, options.target_tokens) // options.max_length)
+    count = options.processes or min(cores, MOST_PROCESSES, fitting, options.virtual_ranks or MOST_PROCESSES)
     if count == 1:
         return
     if options.processes is None and name == program:

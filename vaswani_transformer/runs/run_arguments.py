@@ -81,7 +81,7 @@ class RecipeTrainingOptions(TrainingOptions):
     output_dir: str | None = option("runs/model", "Where everything is written.", decides=None)
     resume: bool = option(
         False,
-        "Continue from the newest complete checkpoint in output_dir, or from the beginning if there is none yet. "
+        "Continue the training in output_dir, from its newest complete checkpoint, or from its beginning without one. "
         "Options on which the weights depend must be the same; the length of the training (without cooldown), the "
         "number of processes, and how it is averaged, logged, evaluated, saved and pushed may change.",
         decides=None,
@@ -145,7 +145,9 @@ class RecipeTrainingOptions(TrainingOptions):
     torch_compile: bool = option(False, "Compile the model; faster on a GPU.", decides="weights")
     weight_decay: float = option(0.0, "Weight decay of the optimizer.", NOT_NEGATIVE, decides="weights", paper=0.0)
     average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None, paper=(5, 20))
-    num_train_epochs: float = option(3.0, "Epochs to train, without max_steps.", decides=None)
+    num_train_epochs: float = option(
+        None, "Epochs to train, without max_steps; by default 3, or until max_minutes have passed.", decides=None
+    )
     max_steps: int = option(-1, "Steps to train, instead of epochs.", decides=None)
     logging_steps: float = option(500, "Steps between logs, or their share of all steps.", decides=None)
     save_steps: float = option(500, "Steps between checkpoints, or their share of all steps.", decides=None)

@@ -22,6 +22,8 @@ UNUSED = {
     "predict_with_generate": "set eval_bleu instead, the number of sentences to translate",
 }
 
+_UNLIMITED = 1_000_000  # steps, more than max_minutes allow
+
 
 @dataclass
 class RecipeTrainingArguments(RecipeTrainingOptions, VaswaniTrainingArguments):
@@ -54,9 +56,22 @@ class RecipeTrainingArguments(RecipeTrainingOptions, VaswaniTrainingArguments):
             unused["learning_rate_factor"] = "the learning rate is constant"
         if self.lr_scheduler_type == "constant":
             unused["warmup_steps"] = "the learning rate is constant"
+        if self.max_steps > 0:
+            unused["num_train_epochs"] = "max_steps decides; leave one of them out"
         if self.eval_strategy == "no":
             unused |= dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy")
         refuse_unused(self, unused)
+        if self.num_train_epochs is None and self.max_steps <= 0 and self.max_minutes is not None:
+            self.max_steps = _UNLIMITED
+            for name in ("logging_steps", "save_steps", "eval_steps"):
+                if 0 < (getattr(self, name) or 0) < 1:
+                    raise ValueError(f"{name}: is a share of steps, whose number max_minutes leaves open; give steps")
+        if self.num_train_epochs is None:
+            self.num_train_epochs = Seq2SeqTrainingArguments.num_train_epochs
+        if self.early_stopping_patience is not None and self.cooldown:
+            raise ValueError(
+                "early_stopping_patience: would end the training before its cooldown; leave out one of them"
+            )
         if self.metric_for_best_model == "bleu" and self.eval_bleu is None:
             raise ValueError("metric_for_best_model: bleu needs eval_bleu, the number of sentences to translate")
         if self.early_stopping_patience is not None and self.metric_for_best_model is None:

@@ -34,7 +34,7 @@ from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.elastic_trainer import ElasticTrainer
 from ..training.precision import fastest_precision, relative_speeds
 from ..training.progress import TrainingProgress
-from ..training.schedule import NoamSchedule, Ramps, noam_learning_rate
+from ..training.schedule import NoamSchedule, Ramps, WarmupCheck, noam_learning_rate
 from ..training.trainer import VaswaniTrainer
 from .costs import measure_cost
 from .plots import plot_learning_curve
@@ -206,6 +206,8 @@ class TrainingRun:
         if args.lr_scheduler_type == "inverse_sqrt":
             yield NoamSchedule(args.warmup_steps, args.learning_rate_factor)
             highest = noam_learning_rate(args.warmup_steps, d_model, args.warmup_steps, args.learning_rate_factor)
+        elif args.lr_scheduler_type == "constant_with_warmup":
+            yield WarmupCheck(args.warmup_steps)
         if args.cooldown or args.max_minutes is not None:
             yield Ramps(args.warmup_steps, highest, args.cooldown, args.max_minutes)
         if args.early_stopping_patience is not None:
@@ -223,9 +225,11 @@ class TrainingRun:
         results: TrainingResults | None = on_main_process(lambda: TrainingResults.from_directory(self.directory))
         is_scored = results is not None and results.training.steps >= state.global_step
         if is_scored or state.global_step > steps:
+            longer = "to continue it, raise max_steps, num_train_epochs or max_minutes"
+            if args.cooldown:
+                longer = "its learning rate has fallen to zero; to train on, start another with --model"
             raise AlreadyTrainedError(
-                f"output_dir: the training in {self.directory} has ended, after {state.global_step} steps; to continue "
-                f"it, raise max_steps, num_train_epochs or max_minutes"
+                f"output_dir: the training in {self.directory} has ended, after {state.global_step} steps; {longer}"
             )
 
     def train(self, trainer: VaswaniTrainer, arguments: DataArguments, data: TrainingData) -> TrainingResults:

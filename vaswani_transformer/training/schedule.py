@@ -39,17 +39,11 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor
     return factor * d_model**-0.5 * min(step**-0.5, step * warmup_steps**-1.5)
 
 
-class NoamSchedule(TrainerCallback):
-    """Applies the paper's learning rate in any `Trainer`; `learning_rate` and `lr_scheduler_type` have no effect.
+class WarmupCheck(TrainerCallback):
+    """Warns of a training that ends before its learning rate has risen for `warmup_steps` steps."""
 
-    The rate depends only on the trainer's step counter, so that resuming does not change it. A logged rate is that of
-    the logged step. Arguments and errors are those of `noam_learning_rate`.
-    """
-
-    def __init__(self, warmup_steps: int = 4000, factor: float = 1.0) -> None:
-        noam_learning_rate(1, 1, warmup_steps, factor)  # raises for wrong arguments
+    def __init__(self, warmup_steps: int) -> None:
         self.warmup_steps = warmup_steps
-        self.factor = factor
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
@@ -59,6 +53,19 @@ class NoamSchedule(TrainerCallback):
                 f"warmup_steps: training ends at step {state.max_steps}, before the learning rate is highest, at step "
                 f"{self.warmup_steps}; set fewer, or train longer"
             )
+
+
+class NoamSchedule(WarmupCheck):
+    """Applies the paper's learning rate in any `Trainer`; `learning_rate` and `lr_scheduler_type` have no effect.
+
+    The rate depends only on the trainer's step counter, so that resuming does not change it. A logged rate is that of
+    the logged step. Arguments and errors are those of `noam_learning_rate`.
+    """
+
+    def __init__(self, warmup_steps: int = 4000, factor: float = 1.0) -> None:
+        noam_learning_rate(1, 1, warmup_steps, factor)  # raises for wrong arguments
+        super().__init__(warmup_steps)
+        self.factor = factor
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
