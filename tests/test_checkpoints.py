@@ -172,7 +172,7 @@ def test_an_interrupted_save_is_named_and_removed(copied, train, finished, warni
     assert names(copied) == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
 
 
-def test_a_resumed_training_saves_and_logs_as_its_options_say(copied, train, finished):
+def test_a_resumed_training_saves_and_logs_as_its_options_say(copied, train):
     (copied / "checkpoint-6").rename(copied / "elsewhere")
     resumed = train(copied, True, save_steps=1, logging_steps=1, callbacks=[CheckpointAveraging(2)])
     assert names(copied) == ["checkpoint-2", "checkpoint-4", "checkpoint-5", "checkpoint-6", "elsewhere"]

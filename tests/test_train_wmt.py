@@ -293,18 +293,17 @@ def test_the_launchers_precision_is_that_of_the_run_unless_it_names_another(
 
 
 @pytest.mark.parametrize(
-    ("options", "epochs", "has_end"),
+    ("options", "epochs", "steps"),
     [
-        ({}, 3.0, False),
-        ({"max_minutes": 1}, 3.0, True),  # which end it
-        ({"max_minutes": 1, "num_train_epochs": 9}, 9, False),
-        ({"max_minutes": 1, "max_steps": 7}, 3.0, True),
+        ({}, 3.0, -1),
+        ({"max_minutes": 1}, 3.0, 1_000_000),  # the minutes end it
+        ({"max_minutes": 1, "num_train_epochs": 9}, 9, -1),
+        ({"max_minutes": 1, "max_steps": 7}, 3.0, 7),
     ],
 )
-def test_three_epochs_are_the_length_unless_another_is_given(tmp_path, options, epochs, has_end):
+def test_three_epochs_are_the_length_unless_another_is_given(tmp_path, options, epochs, steps):
     args = RecipeTrainingArguments(str(tmp_path), use_cpu=True, **options)
-    assert args.num_train_epochs == epochs
-    assert args.max_steps == options.get("max_steps", 1_000_000) if has_end else args.max_steps < 0
+    assert (args.num_train_epochs, args.max_steps) == (epochs, steps)
 
 
 @pytest.mark.system
