@@ -61,7 +61,7 @@ def options(**changes: object) -> Namespace:
         (3, 64, {}, 3, 1),  # a container's limit
         (64, 64, {}, 8, 8),
         (64, 64, {"virtual_ranks": 5}, 5, 12),
-        (8, 8, {"target_tokens": 1500}, 5, 1),  # as many sentences of 256 tokens have a batch
+        (8, 8, {"target_tokens": 1500}, 5, 1),  # a batch has five sentences of 256 tokens
         (8, 8, {"source_tokens": 255}, 1, 8),
         (8, 8, {"source_tokens": None, "target_tokens": None}, 8, 1),  # of fine-tuning
         (8, 8, {"source_tokens": 1500, "processes": 8}, 8, 1),

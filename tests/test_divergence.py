@@ -3,7 +3,6 @@
 import math
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -26,10 +25,15 @@ class SpoilGradient(TrainerCallback):
         self.step, self.value = step, value
 
     def on_pre_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: torch.nn.Module,
+        **_: object,
     ) -> None:
         if state.global_step + 1 == self.step:
-            kwargs["model"].lm_head.weight.grad[-1, -1] = self.value
+            model.lm_head.weight.grad[-1, -1] = self.value
 
 
 class SpoilWeights(TrainerCallback):
@@ -39,10 +43,15 @@ class SpoilWeights(TrainerCallback):
         self.step = step
 
     def on_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: torch.nn.Module,
+        **_: object,
     ) -> None:
         if state.global_step + 1 == self.step:
-            next(kwargs["model"].parameters()).data[0, 0] = math.nan
+            next(model.parameters()).data[0, 0] = math.nan
 
 
 def checkpoints(folder: Path) -> list[str]:

@@ -61,8 +61,8 @@ class CorpusArguments:
     )
     synthetic: list[str] | None = option(
         None,
-        "As train: a corpus mixed in. One side is machine-translated, as by translate.py. With both_directions it is "
-        "trained on from source to target only.",
+        "As train: a corpus mixed in. One side is machine-translated, as by translate.py. With both_directions, these "
+        "pairs are not reversed.",
         decides="inputs",
     )
     synthetic_ratio: float = option(1.0, "As replay_ratio.", _RATIO, decides="weights")

@@ -10,9 +10,9 @@ from defusedxml.ElementTree import iterparse
 from .text_files import open_binary
 
 
-# Mark-up of the original document inside of a segment. A code that stands alone, like a line break, separates words.
-_PAIRED_CODES, _SINGLE_CODES = {"bpt", "ept", "it"}, {"ph", "ut"}
-_CODE = "\ufffc"  # replaces a single code until its neighbours are known
+_CODE = "\ufffc"  # replaces a standalone code, like a line break, which separates words
+# Mark-up of the original document inside of a segment, and its text.
+_CODES = {"bpt": "", "ept": "", "it": "", "ph": _CODE, "ut": _CODE}
 _BETWEEN_WORDS = re.compile(rf"(?<=[\w.,:;!?]){_CODE}+(?=\w)")
 _LANGUAGE = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")  # of TMX 1.4, and of older versions
 
@@ -64,11 +64,10 @@ def _units(path: Path) -> Iterator[Element]:
 
 
 def _text(element: Element) -> str:
-    """The text of a segment, without the mark-up of the original document; `_CODE` stands for single codes."""
+    """The text of a segment, without the mark-up of the original document; `_CODE` replaces standalone codes."""
     parts = [element.text or ""]
     for child in element:
-        code = _CODE if child.tag in _SINGLE_CODES else ""
-        parts += [code if child.tag in _PAIRED_CODES | _SINGLE_CODES else _text(child), child.tail or ""]
+        parts += [_CODES[child.tag] if child.tag in _CODES else _text(child), child.tail or ""]
     return "".join(parts)
 
 

@@ -35,7 +35,7 @@ def start_processes(program: str, options: Namespace) -> None:
     if is_launched or (torch.accelerator.is_available() and not options.use_cpu):
         return
     name, cores = program_name(program), min(torch.get_num_threads(), available_cores())
-    # Each needs a sentence of every batch, also of the one with the longest. A budget of None will fit the corpus.
+    # Each process needs a sentence of every batch; the batch of the longest has the fewest. None: the corpus decides.
     longest = [tokens // options.max_length for tokens in (options.source_tokens, options.target_tokens) if tokens]
     most = min(cores, MOST_PROCESSES, options.virtual_ranks or MOST_PROCESSES, *longest)
     count = options.processes or max(1, most)

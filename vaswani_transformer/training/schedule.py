@@ -58,8 +58,8 @@ class WarmupCheck(TrainerCallback):
 class NoamSchedule(WarmupCheck):
     """Applies the paper's learning rate in any `Trainer`; `learning_rate` and `lr_scheduler_type` have no effect.
 
-    The rate depends only on the trainer's step counter, so that resuming does not change it. A logged rate is that of
-    the logged step. Arguments and errors are those of `noam_learning_rate`.
+    The rate depends only on the trainer's step counter, so that resuming does not change it. A log entry has
+    the rate of its own step. Arguments and errors as in `noam_learning_rate`.
     """
 
     def __init__(self, warmup_steps: int = 4000, factor: float = 1.0) -> None:

@@ -253,7 +253,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         if self.control.should_training_stop:
             return
         if epoch == epochs_trained:
-            self.state.compute_steps(self.args, self.state.max_steps)  # a checkpoint has those of the options before
+            self.state.compute_steps(self.args, self.state.max_steps)  # the checkpoint has the earlier options
             self.start_interval()
         self.batch_sampler.set_epoch(epoch)  # accelerate's loaders set it late, or, on several processes, never
         super()._run_epoch(epoch=epoch, epochs_trained=epochs_trained, **kwargs)
