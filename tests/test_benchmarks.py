@@ -64,6 +64,8 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(
         ("train_epyc", "TrainRecord"),
         ("train_whole_float32", "TrainRecord"),
         ("train_whole_bfloat16", "TrainRecord"),
+        ("train_whole_tiny", "TrainRecord"),
+        ("train_whole_base", "TrainRecord"),
         ("alignment", "AlignmentRecord"),
     ],
 )
