@@ -13,6 +13,7 @@ To enter, commit the configuration, and the code if it has changed. One command 
 adds the line, with the log and the results of each training; after an interruption it continues:
 
     python recipes/benchmarks/speedrun.py --training multi30k_speedrun --change "Muon, cooldown" \
+        --processes 1 --parallel 2 \
         --validation data/multi30k/val.en.gz data/multi30k/val.de.gz \
         --test data/multi30k/test_2016_flickr.en.gz data/multi30k/test_2016_flickr.de.gz
 
