@@ -63,7 +63,7 @@ def options(**changes: object) -> Namespace:
         (64, 64, {"virtual_ranks": 5}, 5, 12),
         (8, 8, {"target_tokens": 1500}, 5, 1),  # a batch has five sentences of 256 tokens
         (8, 8, {"source_tokens": 255}, 1, 8),
-        (8, 8, {"source_tokens": None, "target_tokens": None}, 8, 1),  # of fine-tuning
+        (8, 8, {"source_tokens": None, "target_tokens": None}, 8, 1),  # fine-tuning takes them from the corpus
         (8, 8, {"source_tokens": 1500, "processes": 8}, 8, 1),
         (4, 4, {"processes": 2}, 2, 2),
         (1, 1, {"processes": 3}, 3, 1),
