@@ -106,7 +106,9 @@ def test_a_cooldown_ends_with_the_minutes(tiny, stock_trainer, six_seconds_a_ste
 
 @pytest.mark.parametrize("minutes", [4, 40])
 @pytest.mark.parametrize("noam", [True, False])
-def test_a_warm_up_takes_a_tenth_of_the_minutes_at_most(tiny, stock_trainer, six_seconds_a_step, minutes, noam):
+def test_a_warm_up_takes_a_tenth_of_the_minutes_at_most(
+    tiny, stock_trainer, six_seconds_a_step, caplog, minutes, noam
+):
     """24 seconds, a tenth of 4 minutes, are four steps; a tenth of 40 minutes has more than the six."""
     highest = rate_of_equation_3(6, 24, 6) if noam else 7.0
     settings = {"max_steps": 9, "learning_rate": 7.0, "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 6}
@@ -117,6 +119,7 @@ def test_a_warm_up_takes_a_tenth_of_the_minutes_at_most(tiny, stock_trainer, six
     for step in range(1, 7):
         expected[step - 1] = max(expected[step - 1], highest * min(1, step / minutes))
     assert recorder.rates == [[pytest.approx(rate)] * 2 for rate in expected]
+    assert caplog.text.count("warmup_steps: 3 of 6 steps have taken a tenth of max_minutes") == (minutes == 4)
 
 
 @pytest.mark.parametrize("check", [WarmupCheck(5), NoamSchedule(5)], ids=["any schedule", "5.3"])

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # What is to be checked and measured on a GPU: `recipes/benchmarks/gpu.sh DATA OUT [PART...]`. Without parts, all of them, in
 # the order of what one wants to know first. On an H200 search and faults took three minutes, multi30k and decode (of its model)
-# five, and train a minute and a half for the smaller model. canlaws and parsing, half an hour each, have run on CPUs alone.
+# five, and train a minute and a half for the smaller model. parsing, half an hour, has run on CPUs alone.
 #
 # A part's program takes more options from OPTIONS: `OPTIONS="--max_minutes 2" recipes/benchmarks/gpu.sh DATA OUT multi30k`,
 # `OPTIONS="--sizes small"` with train, `OPTIONS="--beams 4"` with decode.
 #
 # DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz`; for canlaws its `train.{en,fr}.xz`, `{valid,test}.{en,fr}.gz`
-# as `canlaws.*`, and `newstest2014.{en,fr}.gz`; for parsing, which needs nltk, `craft.{train,dev}.mrg.gz`. OUT receives, for
-# each training, the model card, the results, the translations and the learning curve, to be kept in `model_cards/`, and the
-# tables of speeds. Models are in `runs/gpu/`; a part that is called again resumes its training. Trainings choose their
-# precision, and print its measured speed.
+# as `canlaws.*`; for parsing, which needs nltk, `craft.{train,dev}.mrg.gz`. OUT receives, for each training, the model card,
+# the results, the translations and the learning curve, to be kept in `model_cards/`, and the tables of speeds. Models are in
+# `runs/gpu/`; a part that is called again resumes its training. Trainings choose their precision, and print its measured speed.
 #
 # Needs one GPU, no network, and the package's metadata: where it is not installed, its `.egg-info` beside it. A machine with
-# torch and transformers alone needs wheels of datasets, evaluate, sacremoses, nltk, dill and multiprocess. Where a call must end before a part does, start the script by `setsid`
-# with an OUT that later calls keep, such as runs/out; look at its log in them, and pack OUT, which has 20 files, in the last.
+# torch and transformers alone needs wheels of datasets, defusedxml, evaluate, sacremoses, nltk, dill and multiprocess. Where a
+# call must end before a part does, start the script by `setsid` with an OUT that later calls keep, such as runs/out; look at its
+# log in them, and pack OUT, which has 20 files, in the last.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 data=$1 out=$2
@@ -25,7 +25,7 @@ export HF_HUB_OFFLINE=1 PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
 export TORCH_CUDNN_SDPA_DEPRIORITIZED=1
 mkdir -p "$out"
 python3 -c 'import torch; print("torch", torch.__version__, "cuDNN", torch.backends.cudnn.version())'
-python3 -c 'import datasets, evaluate, importlib.metadata as it, sacremoses; it.version("vaswani_transformer")'
+python3 -c 'import datasets, defusedxml, evaluate, importlib.metadata as it, sacremoses; it.version("vaswani_transformer")'
 
 again() {  # the option of a training that was begun
     [ ! -e "runs/gpu/$1/_run.json" ] || echo --resume
@@ -86,14 +86,13 @@ decode() {
         ${OPTIONS:-}
 }
 
-# A small model on statutes, and the paper's base model for the same minutes. 9 minutes each, of which 6 train; started at the same
-# time, they have the same share of the GPU.
+# A small model on statutes, and the paper's base model for the same minutes: 9 each, of which 6 train. Both at once share the GPU.
 canlaws() {
     train_canlaws canlaws_en_fr
 }
 
 canlaws_paper() {
-    train_canlaws wmt14_en_fr_base --max_steps -1 --max_minutes 6 --warmup_steps 1500 --save_strategy no --save_minutes 0.2 \
+    train_canlaws wmt14_en_fr_base --max_steps -1 --max_minutes 6 --save_strategy no --save_minutes 0.2 \
         --domain "Canadian statutes" --tokenizer_model bpe --vocab_size 16000 --prepared runs/gpu/canlaws_data --eval_steps 1000
 }
 

@@ -60,7 +60,7 @@ class Arguments(DeviceArguments):
     change: str = option(MISSING, "The name of the line: what it changes, in words.")
     track: Literal["paper", "open"] = option("open", "What the rules let a line change.")
     seeds: list[int] = option([1, 2, 3], "Seeds to train with.")
-    processes: int = option(2, "Processes of a training, each of one thread; on GPUs, one a GPU.", COUNT)
+    processes: int = option(2, "Processes of a training on a CPU, each of one thread.", COUNT)
     parallel: int = option(1, "Trainings at a time.", COUNT)
     validation: list[str] = option(MISSING, "Sources and references of the validation set.")
     test: list[str] = option(MISSING, "Sources and references of the test set.")
@@ -154,15 +154,10 @@ def train(args: Arguments) -> list[Path]:
     """
 
     def command(job: Job) -> list[str]:
-        launch = []
-        if args.processes > 1:
-            launch = ["-m", "accelerate.commands.launch", "--config_file", str(RECIPES / "launch" / "2cpu.yaml")]
-            launch += ["--num_processes", str(args.processes), "--num_cpu_threads_per_process", "1"]
-            launch += [] if args.device == "cpu" else ["--use_cpu", "false"]
         options = ["--config", args.training, "--seed", str(job.seed), "--output_dir", str(job.directory)]
-        options += ["--use_cpu"] if args.device == "cpu" else []
+        options += ["--use_cpu", "--processes", str(args.processes)] if args.device == "cpu" else []
         resume = ["--resume"] if (job.directory / RECORD_NAME).exists() else []
-        return [*launch, str(RECIPES / "train_wmt.py"), *options, *resume]
+        return [str(RECIPES / "train_wmt.py"), *options, *resume]
 
     jobs = [Job(args.name, seed, Path(args.runs)) for seed in args.seeds]
     if failed := train_all(jobs, [{"OMP_NUM_THREADS": "1"}] * args.parallel, command):

@@ -73,6 +73,6 @@ def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], da
     chosen = best if p_value < 0.05 else first
     if PartialState().is_main_process:
         measured = ", ".join(f"{alpha:g}: {score:.2f}" for alpha, score in scores.items())
-        against = f"{best:g} against {first:g}: p = {min(1.0, p_value):.3f}"
-        print(f"length_penalty {chosen:g}; validation BLEU by length_penalty: {measured}; {against}", flush=True)
+        against = "" if best == first else f"; {best:g} against {first:g}: p = {min(1.0, p_value):.3f}"
+        print(f"length_penalty {chosen:g}; validation BLEU by length_penalty: {measured}{against}", flush=True)
     return chosen

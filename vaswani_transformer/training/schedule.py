@@ -78,9 +78,10 @@ class NoamSchedule(WarmupCheck):
 class Ramps(TrainerCallback):
     """Fits the rise and the fall of any schedule's rate into the time of the training.
 
-    A warm-up ends after its steps, or after a tenth of the minutes, if that comes first. A cooldown lowers the rate to
-    zero at the end, in a straight line; the paper averages checkpoints instead (6.1). The training ends after
-    `args.max_steps`, or after the minutes, if that comes first. Where a callback is the schedule, this one follows it.
+    A warm-up ends after its steps, or after a tenth of the minutes, if that comes first, with a warning: post-LN layers
+    need their warm-up (Xiong et al. 2020). A cooldown lowers the rate to zero at the end, in a straight line; the paper
+    averages checkpoints instead (6.1). The training ends after `args.max_steps`, or after the minutes, if that comes
+    first. Where a callback is the schedule, this one follows it.
 
     Args:
         warmup_steps: Steps in which the schedule's rate rises.
@@ -95,6 +96,7 @@ class Ramps(TrainerCallback):
         self.warmup_steps, self.highest = warmup_steps, highest
         self.cooldown, self.minutes = cooldown, minutes
         self._began = self._passed = 0.0
+        self._is_told = False  # that the warm-up was cut short
         self._rates: list[float] = []  # the schedule's
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -113,6 +115,12 @@ class Ramps(TrainerCallback):
         fall = min(1.0, left / self.cooldown) if self.cooldown else 1.0
         is_warmup = state.global_step < self.warmup_steps
         lowest = min(1.0, time_share / WARMUP_SHARE) * self.highest if is_warmup else 0.0
+        if is_warmup and time_share >= WARMUP_SHARE and not self._is_told and state.is_world_process_zero:
+            self._is_told = True
+            logger.warning(
+                f"warmup_steps: {state.global_step} of {self.warmup_steps:g} steps have taken a tenth of max_minutes, so "
+                "that the learning rate is highest; if the loss stops falling, train longer, or lower the rate"
+            )
         self._rates = [group["lr"] for group in kwargs["optimizer"].param_groups]
         fitted = [fall * max(rate, lowest) for rate in self._rates]
         _set_rates(kwargs["optimizer"], kwargs["lr_scheduler"], fitted)
