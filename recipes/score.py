@@ -162,10 +162,10 @@ def project_source(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     on_main_process(lambda: claim(directory, args.overwrite, exit_stack))
     source, target = languages_to_score([saved.config], args.source_language, args.target_language)
     languages = source or "und", target or "und"
-    curve = saved.config.confidence_curve
-    if saved.config.language_tags:
+    curve = getattr(saved.config, "confidence_curve", None)  # models of transformers have none
+    if curve and saved.config.language_tags:
         directions = Directions(saved.config)
-        curve = (curve or {}).get(directions.languages(directions.tag(*languages))[1])
+        curve = curve.get(directions.languages(directions.tag(*languages))[1])
     if not curve or len(curve[0]) == 2:
         raise ValueError("project: the model's confidence was not measured for it; first use --confidence")
     test_set = TestSet(str(args.source), languages, read_text(str(args.source))[0], [])

@@ -103,6 +103,13 @@ def test_a_launcher_starts_all_processes_itself(machine, capsys, variable):
     assert capsys.readouterr().err == ""
 
 
+def test_a_sweep_leaves_the_processes_to_the_training(machine):
+    started = machine(2, 1)
+    os.environ[processes.LAUNCHER] = "SIGTERM"
+    cores.start_processes("train_wmt.py", options(processes=2))
+    assert len(started) == 1
+
+
 def test_gpus_are_left_to_the_launcher(machine, monkeypatch, capsys):
     started = machine(2, 2)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)

@@ -27,6 +27,11 @@ def test_run_is_described_by_command_commit_machine_and_versions():
         assert run.commit.removesuffix("-dirty") == (head or "unknown")  # git opens no repository of another user
 
 
+def test_without_git_the_commit_is_unknown(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert describe_run().commit == "unknown"
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [

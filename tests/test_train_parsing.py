@@ -120,6 +120,7 @@ def test_gold_trees_have_their_tags(keeps_tags, settings, tmp_path):
         ({"curve_sentences": 2, "validation": None}, "curve_sentences: there is no validation set"),
         ({"eval_bleu": 4}, "eval_bleu: has no effect here; parsers are scored by F1"),
         ({"tokenizer": "x"}, "tokenizer: has no effect here; byte pairs are learned"),
+        ({"both_directions": True}, "both_directions: has no effect here; parsers have no other"),
     ],
 )
 def test_mistakes_are_one_line(changes, message, settings, tmp_path):

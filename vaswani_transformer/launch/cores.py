@@ -31,7 +31,8 @@ def start_processes(program: str, options: Namespace) -> None:
         program: File name of the recipe. Called by its path, it starts others only for `processes`.
         options: `processes`, `virtual_ranks`, `use_cpu`, `source_tokens`, `target_tokens` and `max_length`.
     """
-    is_launched = any(name in os.environ for name in (*LAUNCHERS, "WORLD_SIZE"))
+    # A sweep, which sets LAUNCHER, starts one process of each training.
+    is_launched = any(name in os.environ for name in {*LAUNCHERS, "WORLD_SIZE"} - {LAUNCHER})
     if is_launched or (torch.accelerator.is_available() and not options.use_cpu):
         return
     name, cores = program_name(program), min(torch.get_num_threads(), available_cores())

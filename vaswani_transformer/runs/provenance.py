@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 from datetime import date
@@ -76,7 +77,7 @@ def published(value: object) -> object:
 def _commit() -> str:
     """The commit of the package's repository, with "-dirty" if files differ from it; or "unknown"."""
     repository = Path(__file__).resolve().parents[2]
-    if not (repository / ".git").exists():
+    if not (repository / ".git").exists() or shutil.which("git") is None:
         return "unknown"
     command = ["git", "-C", str(repository), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
