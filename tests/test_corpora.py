@@ -33,6 +33,7 @@ def test_text_files_pair_line_by_line_at_line_feeds_only(folder, suffixes):
     [
         ("one\ntwo", ["one", "two"]),
         ("\ufeffone\n\ufefftwo\n", ["one", "\ufefftwo"]),
+        ("\ufeff", [""]),
         ("one\r\ntwo\r\r\n", ["one", "two\r"]),
         ("a\u2028b\u0085c\x0bd\x1ce\rf\0g\r\n", ["a\u2028b\u0085c\x0bd\x1ce\rf\0g"]),
     ],

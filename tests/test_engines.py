@@ -37,6 +37,7 @@ LINES = ["", *(english for english, _ in phrasebook("validation")[:7]), "  space
 def saved(tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model, and in `engine` its export."""
     folder = tmp_path_factory.mktemp("saved")
+    torch.manual_seed(0)  # some models translate all lines alike
     model = distinct(len(tokenizer))
     model.generation_config.max_new_tokens_over_source = 5
     model.save_pretrained(folder)
@@ -122,10 +123,12 @@ def test_n_best_with_scores_are_in_the_order_of_the_scores(saved, monkeypatch):
     engine = translator.engine.__self__.engine
     n_best = engine.n_best
     monkeypatch.setattr(engine, "n_best", lambda *arguments: [ranked[::-1] for ranked in n_best(*arguments)])
+    translator.model.config.confidence_curve = [[-9.0, 10.0], [0.0, 90.0]]
     texts = [english for english, _ in phrasebook("validation")[:9]]
     for records in translator(texts, return_scores=True, num_return_sequences=4):
         scores = [record["score"] for record in records]
         assert scores == sorted(scores, reverse=True)
+        assert [record["confidence"] is None for record in records] == [False, True, True, True]
 
 
 def test_a_damaged_export_is_named(saved, tokenizer, tmp_path):
@@ -183,6 +186,7 @@ def test_scores_are_the_engines_too(saved, tokenizer, cache):
     for ranked, line in zip(records, LINES[1:4], strict=True):
         source = tokenizer.tokenize(line, add_special_tokens=True)
         options = {"beam_size": 5, "num_hypotheses": 3, "length_penalty": 0.8, "max_decoding_length": len(source) + 5}
+        options["min_decoding_length"] = 0
         (expected,) = ctranslate2.Translator(str(directory)).translate_batch([source], return_scores=True, **options)
         tokens = [tokenizer.convert_tokens_to_ids(each) for each in expected.hypotheses]
         assert [each["translation_text"] for each in ranked] == tokenizer.batch_decode(tokens, skip_special_tokens=True)

@@ -3,7 +3,6 @@
 import copy
 import math
 from collections.abc import Iterator
-from functools import wraps
 
 import pytest
 import torch
@@ -71,21 +70,9 @@ def test_attentions_and_hidden_states_are_those_of_the_returned_steps(talkative_
     assert len(output.encoder_hidden_states) == 2
 
 
-def test_done_processes_go_on_with_the_others_that_share_weights(talkative_model, monkeypatch):
-    batch = as_batch(SOURCES)
-    expected = talkative_model.generate(batch)
-    rounds = iter(range(60))
-    monkeypatch.setattr(torch.distributed, "all_reduce", lambda count: count.fill_(next(rounds, None) is not None))
-    forward, calls = type(talkative_model).forward, []
-
-    @wraps(forward)
-    def counted(self, **inputs):
-        calls.append(1)
-        return forward(self, **inputs)
-
-    monkeypatch.setattr(type(talkative_model), "forward", counted)
-    assert torch.equal(talkative_model.generate(batch, synced_gpus=True), expected)
-    assert len(calls) == 60
+def test_a_model_that_processes_share_is_refused(model):
+    with pytest.raises(ValueError, match="synced_gpus: the search needs the whole model on each process"):
+        model.generate(as_batch(SOURCES), synced_gpus=True)
 
 
 @pytest.mark.parametrize(

@@ -75,21 +75,6 @@ def test_limits_that_cannot_be_are_refused(model, value):
         model.generate(torch.tensor([[5, 1]]), max_new_tokens_over_source=value)
 
 
-@pytest.mark.parametrize("beams", [1, 4])
-@pytest.mark.parametrize("as_object", [False, True])
-def test_every_sentence_is_forced_to_end_at_its_own_limit(model, beams, as_object):
-    sources = [[7, 8, 9, 4, 5, 1], [7, 1], [3, 4, 1], [1]]
-    settings = {"num_beams": beams, "max_new_tokens_over_source": 2, "forced_eos_token_id": EOS}
-    given = {"generation_config": GenerationConfig(**settings)} if as_object else settings
-    options = {**given, "logits_processor": forbid_eos(model)}
-    output = model.generate(as_batch(sources), **options)
-    for row, source in zip(output.tolist(), sources, strict=True):
-        assert row.index(EOS) == len(source) + 2
-        assert not any(row[row.index(EOS) + 1 :])
-        alone = model.generate(torch.tensor([source]), **options)[0].tolist()
-        assert alone == row[: len(alone)]
-
-
 @pytest.mark.parametrize("prefix", [[0, 9, 10], [9, 10]], ids=["with start token", "without"])
 def test_prefix_does_not_count_as_generated(model, prefix):
     options = {"max_new_tokens_over_source": 1, "logits_processor": forbid_eos(model)}

@@ -13,9 +13,10 @@ from models import distinct
 from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 
 from vaswani_transformer.convert import parity
-from vaswani_transformer.convert.hypotheses import best_hypotheses
+from vaswani_transformer.convert.hypotheses import best_hypotheses, n_best_hypotheses
 from vaswani_transformer.convert.marian import MarianTranslator, export_marian, from_marian, to_marian
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.model.search_options_vaswani import LengthLimit, SearchOptions
 
 
 PAIRS = phrasebook("validation")[:16]
@@ -78,6 +79,14 @@ def test_another_epsilon_is_kept_in_memory_alone(epsilon, tolerance, tmp_path):
     converted.save_pretrained(tmp_path)
     difference = (logits_of(MarianMTModel.from_pretrained(tmp_path).eval()) - logits_of(model)).abs().max()
     assert tolerance * 1e-3 < difference < tolerance
+
+
+def test_the_limit_of_a_search_counts_more_than_that_of_the_export():
+    export = to_marian(distinct())
+    export.generation_config.max_new_tokens, export.generation_config.eos_token_id = 30, None
+    search = SearchOptions(limit=LengthLimit("max_new_tokens", 3))
+    assert len(n_best_hypotheses(export, [[7, 8, 9, 1]])[0][0]) == 30
+    assert len(n_best_hypotheses(export, [[7, 8, 9, 1]], search)[0][0]) == 3
 
 
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": False}, {"zero_padding_embedding": False}])

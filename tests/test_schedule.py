@@ -106,9 +106,7 @@ def test_a_cooldown_ends_with_the_minutes(tiny, stock_trainer, six_seconds_a_ste
 
 @pytest.mark.parametrize("minutes", [4, 40])
 @pytest.mark.parametrize("noam", [True, False])
-def test_a_warm_up_takes_a_tenth_of_the_minutes_at_most(
-    tiny, stock_trainer, six_seconds_a_step, caplog, minutes, noam
-):
+def test_a_warm_up_takes_a_tenth_of_the_minutes_at_most(tiny, stock_trainer, six_seconds_a_step, caplog, minutes, noam):
     """24 seconds, a tenth of 4 minutes, are four steps; a tenth of 40 minutes has more than the six."""
     highest = rate_of_equation_3(6, 24, 6) if noam else 7.0
     settings = {"max_steps": 9, "learning_rate": 7.0, "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 6}

@@ -51,7 +51,8 @@ def _transformers_keywords(search: SearchOptions, source_length: int) -> dict[st
     """Keywords for `generate` of transformers, whose greedy search has no length penalty."""
     names = ("num_beams", "num_return_sequences", *(["length_penalty"] if search.num_beams > 1 else []))
     limit = 1 + search.limit.new_tokens(source_length)  # with the start token
-    return {**{name: getattr(search, name) for name in names}, "max_length": limit}
+    # The export's own `max_new_tokens` would take precedence.
+    return {**{name: getattr(search, name) for name in names}, "max_length": limit, "max_new_tokens": None}
 
 
 class TransformersTranslator:

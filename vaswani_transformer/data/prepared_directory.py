@@ -62,7 +62,13 @@ def read_notes(directory: Path, part: str) -> dict[str, Json]:
     except FileNotFoundError:
         raise ValueError(f"prepared: {directory} has no {part}; prepare it first") from None
     except (OSError, ValueError) as error:
-        raise ValueError(f"prepared: {directory / part}: {error}; delete it to prepare it anew") from None
+        raise _damage(directory, part, error) from None
+
+
+def _damage(directory: Path, part: str, reason: object) -> ValueError:
+    """What to do about a damaged part; all others have token ids of the vocabulary."""
+    deleted = directory if part == TOKENIZER else directory / part
+    return ValueError(f"prepared: {directory / part}: {reason}; delete {deleted} to prepare it anew")
 
 
 def load_prepared(
@@ -84,7 +90,7 @@ def load_prepared(
     if PartialState().is_local_main_process:
         for part in notes:
             if (damage := find_damage(directory / part)) is not None:
-                raise ValueError(f"prepared: {directory / part}: {damage}; delete it to prepare it anew")
+                raise _damage(directory, part, damage)
     corpora = {name: load_from_disk(directory / name) for name in names}
     mixed = _mix(corpora, ratios or {})
     held_out = {name: corpus for name, corpus in corpora.items() if name not in TRAINED_ON}

@@ -50,9 +50,9 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
         try:
             text, reason = line.decode(encoding), "much of it is NUL"
         except UnicodeDecodeError as error:
-            text, reason = "", error.reason
+            text, reason = None, error.reason
         is_utf_16 = line.count(b"\0") > len(line) // 4
-        if is_utf_16 or not text:
+        if is_utf_16 or text is None:
             other = "UTF-16" if is_utf_16 else "LATIN1"
             raise ValueError(
                 f"{name}, line {number}: not UTF-8 ({reason}); convert the file, as by iconv -f {other} -t UTF-8"

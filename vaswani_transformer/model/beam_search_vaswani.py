@@ -65,23 +65,6 @@ class SentenceProcessor(LogitsProcessor):
         raise NotImplementedError
 
 
-class EndPerSentence(SentenceProcessor):
-    """Forces one of `tokens`, ids that end a sentence, as the last that it may generate; see `LengthPerSentence`."""
-
-    def __init__(self, limits: torch.Tensor, prefix_length: int, tokens: int | list[int]) -> None:
-        self.limits, self.prefix_length, self.tokens = limits, prefix_length, tokens
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        limits = _repeat_to_rows(self.limits, input_ids)
-        is_last = (input_ids.shape[1] - self.prefix_length >= limits - 1).unsqueeze(-1)  # [rows, 1]
-        forced = torch.full_like(scores, -math.inf)  # [rows, vocabulary]
-        forced[:, self.tokens] = 0.0
-        return torch.where(is_last, forced, scores)
-
-    def select(self, sentences: torch.Tensor) -> None:
-        self.limits = self.limits[sentences.to(self.limits.device)]
-
-
 def _repeat_to_rows(limits: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
     """Repeat limits for the beams or samples of each sentence: `[rows]`."""
     return limits.repeat_interleave(input_ids.shape[0] // limits.shape[0]).to(input_ids.device)

@@ -3,20 +3,17 @@
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from typing import Any
 
 import torch
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
-from transformers.distributed.fsdp import is_fsdp_managed_module
 from transformers.generation import GenerationMixin, GenerationMode
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList, StopStringCriteria
-from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
-from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, EndPerSentence, Hypotheses, LengthPerSentence
+from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, Hypotheses, LengthPerSentence
 from .languages_vaswani import Directions
 from .search_options_vaswani import LENGTH_FIELDS, OVER_SOURCE, LengthLimit, SearchOptions
 from .step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder, StepDecoder, named_cache
@@ -124,8 +121,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         streams, returns more than ids, continues a cache, or has stopping criteria of the caller.
 
         Raises:
-            ValueError: There is no source, or ids are not `[batch, source]`; an option is invalid; logits are NaN; or
-                the model has several directions, and a source begins with no language tag.
+            ValueError: There is no source, or ids are not `[batch, source]`; an option is invalid; logits are NaN; the
+                model has several directions, and a source begins with no language tag; or processes share its weights.
         """
         lengths = self._prepare_source(inputs, kwargs)
         kwargs.pop("labels", None)  # a trainer passes them along
@@ -136,8 +133,12 @@ class VaswaniGenerationMixin(GenerationMixin):
         processors, criteria = [*(logits_processor or [])], [*(stopping_criteria or [])]
         loop = kwargs.pop("custom_generate", None)
         if loop is None and self._is_search(config, kwargs, criteria):
-            # To such a loop, transformers passes neither `synced_gpus` nor the `tokenizer`.
-            loop = partial(search, synced_gpus=kwargs.pop("synced_gpus", None))
+            loop = search
+            if kwargs.pop("synced_gpus", None):
+                raise ValueError(
+                    "synced_gpus: the search needs the whole model on each process; leave FSDP and ZeRO-3 out"
+                )
+            # To such a loop, transformers does not pass the `tokenizer`.
             if config.stop_strings is not None and kwargs.get("tokenizer") is not None:
                 criteria.append(StopStringCriteria(kwargs.pop("tokenizer"), config.stop_strings))
                 config.stop_strings = None
@@ -147,8 +148,6 @@ class VaswaniGenerationMixin(GenerationMixin):
         limits = torch.tensor([limit.new_tokens(length, prefix_length) for length in lengths])  # [batch]
         if limit.field == OVER_SOURCE:
             criteria.append(LengthPerSentence(limits, prefix_length))
-            if config.forced_eos_token_id is not None:
-                processors.append(EndPerSentence(limits, prefix_length, config.forced_eos_token_id))
         config.max_new_tokens, config.max_length = int(limits.max()), None
         if loop is None:
             processors.append(FiniteLogits())  # the last, because another one may replace NaN and infinity
@@ -211,7 +210,6 @@ def search(
     logits_processor: LogitsProcessorList,
     stopping_criteria: StoppingCriteriaList,
     generation_config: GenerationConfig,
-    synced_gpus: bool | None = None,
     observer: Callable[[BeamSearch, Hypotheses, torch.Tensor], None] | None = None,
     make_decoder: Callable[[BeamSearch], StepDecoder] | None = None,
     beam_search: Callable[..., BeamSearch] = BeamSearch,
@@ -222,16 +220,14 @@ def search(
     With one beam it is greedy search: the first EOS ends a sentence. Finished sentences leave the batch.
 
     Each step is computed by `IncrementalDecoder`. It is computed by the model's `forward`, which is slow, with
-    `use_cache=False` or `synced_gpus`, if attentions or hidden states are returned, and where `IncrementalDecoder`
-    would compute something else: with inputs that it does not know, or a model that is not `is_unmodified`.
+    `use_cache=False`, if attentions or hidden states are returned, and where `IncrementalDecoder` would compute
+    something else: with inputs that it does not know, or a model that is not `is_unmodified`.
 
     Args:
         model: The model.
         input_ids: `[sentences * num_beams, prefix]`, as all tensors in `model_kwargs`.
         logits_processor, stopping_criteria: The caller's, and what `generation_config` asks for.
         generation_config: As `generate` has prepared it.
-        synced_gpus: Whether ranks share weights, so that each calls `forward` until all are done; by default as
-            transformers decides.
         observer: See `BeamSearch`.
         make_decoder: Makes another step decoder.
         beam_search: Another class of search.
@@ -247,9 +243,6 @@ def search(
     cache = model_kwargs.get(CACHE)
     if cache is not None and cache.get_seq_length() > 0:
         raise ValueError(f"{CACHE}: beam search has its own cache; give the prefix as decoder_input_ids")
-    if synced_gpus is None:
-        is_sharded = is_deepspeed_zero3_enabled() or is_fsdp_managed_module(model)
-        synced_gpus = is_sharded and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
     prefixes = input_ids[:: config.num_beams]
     beams = beam_search(prefixes, logits_processor, stopping_criteria, config, observer)
     outputs: list[Seq2SeqLMOutput] | None = None
@@ -258,17 +251,14 @@ def search(
     decoder: StepDecoder
     if make_decoder is not None:
         decoder = make_decoder(beams)
-    elif not config.use_cache or synced_gpus or outputs is not None or not _computes_forward(model, model_kwargs):
+    elif not config.use_cache or outputs is not None or not _computes_forward(model, model_kwargs):
         decoder = ForwardDecoder(model, model_kwargs, config, outputs)
     else:
         mask = model_kwargs.get("attention_mask")
         mask = None if mask is None else mask[:: config.num_beams]
         decoder = incremental_decoder(model, beams, model_kwargs["encoder_outputs"][0][:: config.num_beams], mask)
-    while _on_any_rank(not beams.is_done, synced_gpus, input_ids.device):
-        if beams.is_done:  # the other ranks need this one in the collectives of `forward`
-            ForwardDecoder(model, {**model_kwargs, CACHE: None}, config).prefill(prefixes)
-        else:
-            beams.advance(decoder)
+    while not beams.is_done:
+        beams.advance(decoder)
     result = beams.result()
     if not config.return_dict_in_generate:
         return result.sequences
@@ -297,15 +287,6 @@ def _computes_forward(model: VaswaniGenerationMixin, model_kwargs: Mapping[str, 
         "an attention implementation or a training mode that its fast decoder does not know"
     )
     return False
-
-
-def _on_any_rank(condition: bool, synced_gpus: bool, device: torch.device) -> bool:
-    """Whether a condition holds on this rank or, with `synced_gpus`, on any rank."""
-    if not synced_gpus:
-        return condition
-    count = torch.tensor(float(condition), device=device)
-    torch.distributed.all_reduce(count)
-    return count.item() > 0
 
 
 def _attentions_and_states(outputs: list[Seq2SeqLMOutput], encoded: Mapping[str, Any]) -> dict[str, Any]:

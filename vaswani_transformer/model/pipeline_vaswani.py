@@ -327,13 +327,15 @@ def translate_in_batches(
             translations = _read(tokenizer, rows)
             if scorer is not None:
                 scores = scorer.score(inputs, rows)
-                curve = for_direction(model.config, "confidence_curve", inputs["input_ids"][0].tolist())
-                if scorer.is_measured and curve is not None:
-                    is_unlike += [score.confidence is None for score in scores[::returned]]
                 translations = [replace(each, score=score) for each, score in zip(translations, scores, strict=True)]
             ranked = [translations[i : i + returned] for i in range(0, len(translations), returned)]
-            if engine is not None and scorer is not None:  # it ranks by rules of its own
-                ranked = [sorted(each, key=lambda one: -one.score.score) for each in ranked]
+            if scorer is not None:
+                if engine is not None:  # it ranks by rules of its own
+                    ranked = [sorted(each, key=lambda one: -one.score.score) for each in ranked]
+                curve = for_direction(model.config, "confidence_curve", inputs["input_ids"][0].tolist())
+                if scorer.is_measured and curve is not None:
+                    is_unlike += [best.score.confidence is None for best, *_ in ranked]
+                    ranked = [[best, *map(_without_confidence, others)] for best, *others in ranked]
             yield indices, ranked
         if len(is_unlike) >= _ENOUGH and sum(is_unlike) > UNLIKE * len(is_unlike):
             logger.warning(
@@ -345,6 +347,11 @@ def translate_in_batches(
             yield blank, [[empty] * search.num_return_sequences for _ in blank]
 
     yield from translate_parts() if paragraphs is None else _join(paragraphs, translate_parts())
+
+
+def _without_confidence(translation: Translation) -> Translation:
+    """A translation that is not the best, for which nothing was measured."""
+    return replace(translation, score=replace(translation.score, confidence=None))
 
 
 def _scorer(

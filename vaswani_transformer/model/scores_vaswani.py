@@ -142,7 +142,7 @@ class TranslationScorer:
         translations, padding = len(output_ids) // len(sources), self.tokenizer.pad_token_id
         scores = []
         for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
-            source, rank = divmod(row, translations)
+            source = row // translations
             if self.tokenizer.eos_token_id in ids:
                 length = ids.index(self.tokenizer.eos_token_id) + 1
             else:  # the length limit cuts it off
@@ -160,7 +160,7 @@ class TranslationScorer:
                 weights = word_attention(self.heads.token_attention(attention[row, 0]), *source_words, places, words)
                 score = replace(score, alignment=best_links(weights))
             curve = for_direction(self.model.config, "confidence_curve", sources[source])
-            if curve is not None and rank == 0 and self.is_measured:
+            if curve is not None and self.is_measured:
                 low, high = for_direction(self.model.config, "confidence_tokens", sources[source]) or (0, math.inf)
                 if low <= length <= high:
                     score = replace(score, confidence=_interpolate(curve, score.mean))

@@ -24,8 +24,10 @@ class VaswaniTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         join_process_group(self.use_cpu, timedelta(seconds=self.ddp_timeout), self.ddp_backend)
         super().__post_init__()
         check_values(self)
-        if (self.muon or self.virtual_ranks is not None) and (self.fsdp or self.deepspeed):
-            raise ValueError("muon, virtual_ranks: need the whole model on each process; leave out FSDP and DeepSpeed")
+        if self.fsdp or self.deepspeed:
+            raise ValueError(
+                "fsdp, deepspeed: averages and the search need the whole model on each process; leave it out"
+            )
         if self.muon:
             names = ("optim", "optim_args", "optim_target_modules")
             refuse_unused(self, dict.fromkeys(names, "muon is the optimizer; leave one of them out"))

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.nn.utils import get_total_norm
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -27,8 +26,7 @@ def spread_non_finite(loss: torch.Tensor) -> torch.Tensor:
 
 def total_norm(tensors: Iterable[torch.Tensor], norm_type: float) -> torch.Tensor:
     """The norm of some tensors together, a scalar on their device; only floating-point tensors count."""
-    norm = get_total_norm([tensor.detach() for tensor in tensors if tensor.is_floating_point()], norm_type)
-    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+    return get_total_norm([tensor.detach() for tensor in tensors if tensor.is_floating_point()], norm_type)
 
 
 class DivergenceGuard(TrainerCallback):

@@ -118,8 +118,8 @@ class Ramps(TrainerCallback):
         if is_warmup and time_share >= WARMUP_SHARE and not self._is_told and state.is_world_process_zero:
             self._is_told = True
             logger.warning(
-                f"warmup_steps: {state.global_step} of {self.warmup_steps:g} steps have taken a tenth of max_minutes, so "
-                "that the learning rate is highest; if the loss stops falling, train longer, or lower the rate"
+                f"warmup_steps: {state.global_step} of {self.warmup_steps:g} steps have taken a tenth of max_minutes: "
+                "the learning rate is highest; if the loss stops falling, train longer, or lower the rate"
             )
         self._rates = [group["lr"] for group in kwargs["optimizer"].param_groups]
         fitted = [fall * max(rate, lowest) for rate in self._rates]
