@@ -30,11 +30,11 @@ from vaswani_transformer.data.cleaning import describe_cleaning
 from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.io.console import printable
 from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.runs.fine_tuning import open_parent, parse_training
+from vaswani_transformer.runs.fine_tuning import open_parent, training_parser
 
 
 def main() -> None:
-    data_args, model_args, _ = parse_training(shown=SHOWN)
+    data_args, model_args, _ = training_parser(shown=SHOWN).parse()
     started = time.monotonic()
     with exit_on_error("prepare_data.py", f"repeat the command to continue in {data_args.prepared}"):
         if data_args.prepared is None:

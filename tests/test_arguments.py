@@ -20,7 +20,7 @@ from vaswani_transformer.options.parser import RecipeParser
 RECIPES = [
     str(path.relative_to(REPOSITORY / "recipes"))
     for path in sorted((REPOSITORY / "recipes").rglob("*.py"))
-    if re.search("RecipeParser|parse_training", text := path.read_text(encoding="utf-8")) and "def main(" in text
+    if re.search("RecipeParser|training_parser", text := path.read_text(encoding="utf-8")) and "def main(" in text
 ]
 
 TRAININGS = ["train_wmt.py", "train_parsing.py", "reproduce_table3.py", "prepare_data.py"]

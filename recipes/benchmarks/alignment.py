@@ -113,7 +113,9 @@ def make_entry(args: Arguments) -> Entry:
 
 
 def measure(args: Arguments) -> Iterator[AlignmentRecord]:
-    yield AlignmentRecord(add_entry(AlignmentRecord.load, Path(args.output, "alignment.json"), make_entry(args)))
+    path = Path(args.output, "alignment.json")
+    earlier = AlignmentRecord.load(path) if path.exists() else AlignmentRecord()
+    yield AlignmentRecord(add_entry(earlier.entries, make_entry(args)))
 
 
 def as_markdown(record: AlignmentRecord) -> str:

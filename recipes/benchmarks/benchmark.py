@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
@@ -76,16 +76,8 @@ def run_benchmark(
             print(printable(text))
 
 
-class Entries(Protocol[Entry]):
-    """A record of several entries."""
-
-    @property
-    def entries(self) -> list[Entry]: ...
-
-
-def add_entry(load: Callable[[Path], Entries[Entry]], path: Path, entry: Entry, name: str = "name") -> list[Entry]:
-    """The entries of a record's file so far, and a new one, which replaces an earlier one of its name."""
-    earlier = load(path).entries if path.exists() else []
+def add_entry(earlier: list[Entry], entry: Entry, name: str = "name") -> list[Entry]:
+    """The entries of a record so far, and a new one, which replaces an earlier one of its name."""
     return [*(each for each in earlier if getattr(each, name) != getattr(entry, name)), entry]
 
 

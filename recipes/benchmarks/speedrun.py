@@ -189,7 +189,8 @@ def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
         validation=[validation for validation, _ in scored],
         test=[test for _, test in scored],
     )
-    yield SpeedrunRecord(add_entry(SpeedrunRecord.load, path, entry, "change"))
+    earlier = SpeedrunRecord.load(path) if path.exists() else SpeedrunRecord()
+    yield SpeedrunRecord(add_entry(earlier.entries, entry, "change"))
 
 
 def as_markdown(record: SpeedrunRecord) -> str:

@@ -104,13 +104,6 @@ def training_parser(argv: list[str] | None = None, shown: Collection[str] | None
     return parser
 
 
-def parse_training(
-    argv: list[str] | None = None, shown: Collection[str] | None = None
-) -> tuple[DataArguments, ModelArguments, RecipeTrainingArguments]:
-    """The options of a training, by `training_parser`."""
-    return training_parser(argv, shown).parse(argv)
-
-
 def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Data]:
     """Open the saved model to start from, if one was named, and resolve the languages.
 
