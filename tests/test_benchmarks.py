@@ -242,8 +242,6 @@ def test_a_speedrun_trains_each_seed_and_scores_with_one_alpha(tmp_path, lively_
     assert (tmp_path / "out" / entry.logs / "seed-3.log").read_text(encoding="utf-8") == "log 3"
     assert (tmp_path / "out" / entry.logs / "seed-3.json").exists()
     assert entry.machine == f"2 x {entry.run.hardware}"
-    on_gpus = dataclasses.replace(entry.run, hardware="2 x NVIDIA H100")
-    assert dataclasses.replace(entry, run=on_gpus).machine == "2 x NVIDIA H100"
     assert (tmp_path / "out" / "speedrun.png").stat().st_size > 1000
 
 

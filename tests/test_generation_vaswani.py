@@ -70,7 +70,7 @@ def test_attentions_and_hidden_states_are_those_of_the_returned_steps(talkative_
     assert len(output.encoder_hidden_states) == 2
 
 
-def test_a_model_that_processes_share_is_refused(model):
+def test_synced_gpus_are_refused(model):
     with pytest.raises(ValueError, match="synced_gpus: the search needs the whole model on each process"):
         model.generate(as_batch(SOURCES), synced_gpus=True)
 

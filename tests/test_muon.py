@@ -125,10 +125,16 @@ def test_the_same_parameters_decay_as_with_the_optimizer_of_the_trainer(tmp_path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"fsdp": True}, "fsdp, deepspeed: averages and the search need the whole model"),
+        ({"fsdp": True}, "fsdp, deepspeed: averaging and the search need"),
         ({"muon": True, "optim": "adafactor"}, "optim: .*muon is the optimizer"),
     ],
 )
 def test_options_that_cannot_be_are_refused(tmp_path, options, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         VaswaniTrainingArguments(str(tmp_path), use_cpu=True, **options)
+
+
+def test_a_launcher_that_shards_the_model_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    with pytest.raises(ValueError, match=r"^fsdp, deepspeed: "):
+        VaswaniTrainingArguments(str(tmp_path), use_cpu=True)

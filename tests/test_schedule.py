@@ -117,7 +117,8 @@ def test_a_warm_up_takes_a_tenth_of_the_minutes_at_most(tiny, stock_trainer, six
     for step in range(1, 7):
         expected[step - 1] = max(expected[step - 1], highest * min(1, step / minutes))
     assert recorder.rates == [[pytest.approx(rate)] * 2 for rate in expected]
-    assert caplog.text.count("warmup_steps: 3 of 6 steps have taken a tenth of max_minutes") == (minutes == 4)
+    warning = "warmup_steps: the warm-up ends after 3 of 6 steps, at a tenth of max_minutes"
+    assert caplog.text.count(warning) == (minutes == 4)
 
 
 @pytest.mark.parametrize("check", [WarmupCheck(5), NoamSchedule(5)], ids=["any schedule", "5.3"])

@@ -6,15 +6,16 @@
 # A part's program takes more options from OPTIONS: `OPTIONS="--max_minutes 2" recipes/benchmarks/gpu.sh DATA OUT multi30k`,
 # `OPTIONS="--sizes small"` with train, `OPTIONS="--beams 4"` with decode.
 #
-# DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz`; for canlaws its `train.{en,fr}.xz`, `{valid,test}.{en,fr}.gz`
-# as `canlaws.*`; for parsing, which needs nltk, `craft.{train,dev}.mrg.gz`. OUT receives, for each training, the model card,
-# the results, the translations and the learning curve, to be kept in `model_cards/`, and the tables of speeds. Models are in
-# `runs/gpu/`; a part that is called again resumes its training. Trainings choose their precision, and print its measured speed.
+# DATA holds multi30k's `{train,val,test_2016_flickr}.{en,de}.gz`; for canlaws and canlaws_paper `train.{en,fr}.xz`,
+# `{valid,test}.{en,fr}.gz` as `canlaws.*`; for parsing, which needs nltk, `craft.{train,dev}.mrg.gz`. OUT receives, for each
+# training, the model card, the results, the translations and the learning curve, to be kept in `model_cards/`, and the tables of
+# speeds. Models are in `runs/gpu/`; a part that is called again resumes its training. Trainings choose their precision, and print
+# its measured speed.
 #
 # Needs one GPU, no network, and the package's metadata: where it is not installed, its `.egg-info` beside it. A machine with
 # torch and transformers alone needs wheels of datasets, defusedxml, evaluate, sacremoses, nltk, dill and multiprocess. Where a
 # call must end before a part does, start the script by `setsid` with an OUT that later calls keep, such as runs/out; look at its
-# log in them, and pack OUT, which has 20 files, in the last.
+# log in them, and pack OUT, which has some 20 files, in the last.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 data=$1 out=$2
@@ -86,7 +87,8 @@ decode() {
         ${OPTIONS:-}
 }
 
-# A small model on statutes, and the paper's base model for the same minutes: 9 each, of which 6 train. Both at once share the GPU.
+# A small model on statutes, and the paper's base model for the same six minutes. Called at the same time, by two calls, they share
+# the GPU.
 canlaws() {
     train_canlaws canlaws_en_fr
 }

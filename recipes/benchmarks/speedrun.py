@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Literal
 
-from benchmark import DeviceArguments, add_entry, run_benchmark
+from benchmark import BenchmarkArguments, add_entry, run_benchmark
 from matplotlib.figure import Figure
 
 from vaswani_transformer.data.text_files import read_lines
@@ -52,7 +52,7 @@ RECIPES = Path(__file__).resolve().parents[1]
 
 
 @dataclass
-class Arguments(DeviceArguments):
+class Arguments(BenchmarkArguments):
     """Options of the benchmark."""
 
     # Not `config`, which is the file of this program's own options.
@@ -60,14 +60,13 @@ class Arguments(DeviceArguments):
     change: str = option(MISSING, "The name of the line: what it changes, in words.")
     track: Literal["paper", "open"] = option("open", "What the rules let a line change.")
     seeds: list[int] = option([1, 2, 3], "Seeds to train with.")
-    processes: int = option(2, "Processes of a training on a CPU, each of one thread.", COUNT)
+    processes: int = option(2, "Processes of a training, each of one thread.", COUNT)
     parallel: int = option(1, "Trainings at a time.", COUNT)
     validation: list[str] = option(MISSING, "Sources and references of the validation set.")
     test: list[str] = option(MISSING, "Sources and references of the test set.")
     runs: str = option("runs/speedrun", "Directory for the trainings.")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if len({*self.seeds}) < max(SEEDS, len(self.seeds)):
             raise ValueError(f"seeds: a line needs {SEEDS} different ones, got {' '.join(map(str, self.seeds))}")
         if not self.name:
@@ -113,8 +112,7 @@ class Entry:
     @property
     def machine(self) -> str:
         """Processes, processor and threads."""
-        count = f"{self.processes} x "
-        return count + self.run.hardware.removeprefix(count)  # where it is GPUs, one a process
+        return f"{self.processes} x {self.run.hardware}"
 
     @property
     def is_good(self) -> bool:
@@ -135,10 +133,10 @@ class SpeedrunRecord(Record):
     entries: list[Entry] = field(default_factory=list)
 
 
-def scores(directory: str, device: str, *test_sets: list[str]) -> list[float]:
+def scores(directory: str, *test_sets: list[str]) -> list[float]:
     """sacreBLEU of a model on each test set, a file of sources and one of references."""
     saved = open_model(directory)
-    model, bleu = saved.load().to(device), []
+    model, bleu = saved.load(), []
     for files in test_sets:
         sources, references = ([*read_lines(Path(name))] for name in files)
         translations = translate_corpus(model, saved.tokenizer, sources, length_penalty=ALPHA)
@@ -155,7 +153,7 @@ def train(args: Arguments) -> list[Path]:
 
     def command(job: Job) -> list[str]:
         options = ["--config", args.training, "--seed", str(job.seed), "--output_dir", str(job.directory)]
-        options += ["--use_cpu", "--processes", str(args.processes)] if args.device == "cpu" else []
+        options += ["--use_cpu", "--processes", str(args.processes)]
         resume = ["--resume"] if (job.directory / RECORD_NAME).exists() else []
         return [str(RECIPES / "train_wmt.py"), *options, *resume]
 
@@ -174,7 +172,7 @@ def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
         (path.parent / logs).mkdir(parents=True, exist_ok=True)
         shutil.copy(directory / "train.log", path.parent / logs / f"seed-{seed}.log")
         shutil.copy(directory / "all_results.json", path.parent / logs / f"seed-{seed}.json")
-    scored = [scores(str(directory), args.device, args.validation, args.test) for directory in directories]
+    scored = [scores(str(directory), args.validation, args.test) for directory in directories]
     processes = records[0].training.processes
     entry = Entry(
         change=args.change,

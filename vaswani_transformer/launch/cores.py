@@ -9,7 +9,7 @@ import torch
 from torch.distributed import TCPStore
 
 from ..io.console import program_name
-from .processes import LAUNCHER, LAUNCHERS, available_cores
+from .processes import LAUNCHER, OTHER_LAUNCHERS, available_cores
 
 
 # Each has a copy of the weights and of the optimizer's state. More cores are threads of these processes.
@@ -32,7 +32,7 @@ def start_processes(program: str, options: Namespace) -> None:
         options: `processes`, `virtual_ranks`, `use_cpu`, `source_tokens`, `target_tokens` and `max_length`.
     """
     # A sweep, which sets LAUNCHER, starts one process of each training.
-    is_launched = any(name in os.environ for name in {*LAUNCHERS, "WORLD_SIZE"} - {LAUNCHER})
+    is_launched = any(name in os.environ for name in (*OTHER_LAUNCHERS, "WORLD_SIZE"))
     if is_launched or (torch.accelerator.is_available() and not options.use_cpu):
         return
     name, cores = program_name(program), min(torch.get_num_threads(), available_cores())

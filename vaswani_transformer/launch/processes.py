@@ -40,7 +40,7 @@ if torch.distributed.is_available():
 
 # Environment variable of a training that ends with the program that started it: the name of the signal that ends it.
 LAUNCHER = "VASWANI_LAUNCHER"
-LAUNCHERS = (LAUNCHER, "TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
+OTHER_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of all cores, and in which time
 _STORE_TIMEOUT = timedelta(seconds=15)
 _LONGEST_WORK = timedelta(days=1)  # of the main process alone
@@ -63,7 +63,7 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
         timeout: How long a collective operation may wait for the other processes.
         backend: `ddp_backend` of `TrainingArguments`.
     """
-    if any(name in os.environ for name in LAUNCHERS):
+    if any(name in os.environ for name in (LAUNCHER, *OTHER_LAUNCHERS)):
         end_with_parent(signal.Signals[os.environ.get(LAUNCHER, "SIGTERM")])
     if torch.distributed.is_available() and not torch.distributed.is_initialized():
         use_cpu = use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")

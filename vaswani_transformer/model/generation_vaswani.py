@@ -122,7 +122,7 @@ class VaswaniGenerationMixin(GenerationMixin):
 
         Raises:
             ValueError: There is no source, or ids are not `[batch, source]`; an option is invalid; logits are NaN; the
-                model has several directions, and a source begins with no language tag; or processes share its weights.
+                model has several directions, and a source begins with no language tag; or `synced_gpus` is true.
         """
         lengths = self._prepare_source(inputs, kwargs)
         kwargs.pop("labels", None)  # a trainer passes them along

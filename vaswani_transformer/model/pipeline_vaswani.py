@@ -350,7 +350,7 @@ def translate_in_batches(
 
 
 def _without_confidence(translation: Translation) -> Translation:
-    """A translation that is not the best, for which nothing was measured."""
+    """Remove the confidence, which was measured for the best translation alone."""
     return replace(translation, score=replace(translation.score, confidence=None))
 
 

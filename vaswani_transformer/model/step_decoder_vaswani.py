@@ -2,7 +2,7 @@
 
 `IncrementalDecoder`, the fast one, computes the decoder of section 3 from its weights, one position at a time; oneDNN
 matrix products on CPU and CUDA graphs on GPU make it faster still. `ForwardDecoder` calls the model's `forward`. Hooks,
-adapters that replace inputs, requested attentions and sharded weights need it.
+adapters that replace inputs, and requested attentions need it.
 """
 
 import threading

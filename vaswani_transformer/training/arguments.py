@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 import torch
+from accelerate.utils import parse_flag_from_env
 from transformers import Seq2SeqTrainingArguments
 
 from ..launch.processes import join_process_group
@@ -21,13 +22,14 @@ class VaswaniTrainingArguments(TrainingOptions, Seq2SeqTrainingArguments):
         # The type checker does not see the fields of the base class.
         if self.accelerator_config is None and self.dataloader_pin_memory:  # type: ignore[has-type]
             self.accelerator_config = {"non_blocking": True}  # else each batch on its way waits for the device
+        by_launcher = map(parse_flag_from_env, ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"))
+        if self.fsdp or self.deepspeed or any(by_launcher):
+            raise ValueError(
+                "fsdp, deepspeed: averaging and the search need the whole model on each process; leave them out"
+            )
         join_process_group(self.use_cpu, timedelta(seconds=self.ddp_timeout), self.ddp_backend)
         super().__post_init__()
         check_values(self)
-        if self.fsdp or self.deepspeed:
-            raise ValueError(
-                "fsdp, deepspeed: averages and the search need the whole model on each process; leave it out"
-            )
         if self.muon:
             names = ("optim", "optim_args", "optim_target_modules")
             refuse_unused(self, dict.fromkeys(names, "muon is the optimizer; leave one of them out"))

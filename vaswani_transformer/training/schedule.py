@@ -78,10 +78,10 @@ class NoamSchedule(WarmupCheck):
 class Ramps(TrainerCallback):
     """Fits the rise and the fall of any schedule's rate into the time of the training.
 
-    A warm-up ends after its steps, or after a tenth of the minutes, if that comes first, with a warning: post-LN layers
-    need their warm-up (Xiong et al. 2020). A cooldown lowers the rate to zero at the end, in a straight line; the paper
-    averages checkpoints instead (6.1). The training ends after `args.max_steps`, or after the minutes, if that comes
-    first. Where a callback is the schedule, this one follows it.
+    A warm-up ends after its steps, or after a tenth of the minutes, if that comes first; it then warns, since post-LN
+    layers need their warm-up (Xiong et al. 2020). A cooldown lowers the rate to zero at the end, in a straight line;
+    the paper averages checkpoints instead (6.1). The training ends after `args.max_steps`, or after the minutes, if
+    that comes first. Where a callback is the schedule, this one follows it.
 
     Args:
         warmup_steps: Steps in which the schedule's rate rises.
@@ -118,8 +118,8 @@ class Ramps(TrainerCallback):
         if is_warmup and time_share >= WARMUP_SHARE and not self._is_told and state.is_world_process_zero:
             self._is_told = True
             logger.warning(
-                f"warmup_steps: {state.global_step} of {self.warmup_steps:g} steps have taken a tenth of max_minutes: "
-                "the learning rate is highest; if the loss stops falling, train longer, or lower the rate"
+                f"warmup_steps: the warm-up ends after {state.global_step} of {self.warmup_steps:g} steps, at a tenth "
+                "of max_minutes; if the loss stops falling, train longer, or lower the learning rate"
             )
         self._rates = [group["lr"] for group in kwargs["optimizer"].param_groups]
         fitted = [fall * max(rate, lowest) for rate in self._rates]
