@@ -161,7 +161,8 @@ class Turns(TrainerCallback):
             torch.accelerator.synchronize()
         self._turn.seconds = time.perf_counter() - self._began
         self._turn.peak_bytes = self._peak_bytes()
-        print(json.dumps(asdict(self._turn)), file=self._results, flush=True)
+        # In one write: several processes share the pipe.
+        print(json.dumps(asdict(self._turn)) + "\n", end="", file=self._results, flush=True)
 
     def _peak_bytes(self) -> int:
         if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
