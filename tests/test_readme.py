@@ -45,7 +45,7 @@ CORPUS |= {"target_language": "de", "tokenizer_model": "bpe", "vocab_size": "320
 TREES = {**dict.fromkeys(("train", "validation", "test"), "trees.mrg"), "prepared": "data", "vocab_size": "278"}
 STEPS = {"max_steps": "2", "save_strategy": "steps", "save_steps": "1", "eval_strategy": "no", "output_dir": "out"}
 STEPS |= {"precision": "float32"}
-SIZES = {"encoder_layers": "1", "decoder_layers": "1", "d_model": "16", "d_ff": "16"}
+SIZES = {"encoder_layers": "1", "decoder_layers": "1", "d_model": "16", "d_ff": "16", "num_heads": "2"}
 SWEEP = {"rows": "C-N2", "seeds": "1", "width": "0.0625", "prepared": "data"}
 # What each recipe is run with instead, so that it takes seconds, and a file that it must make, in the output that the
 # command names if it begins with {output}. None is that output; then only options of the command are replaced.
@@ -74,7 +74,7 @@ CHANGES = {
 OF_EARLIER_COMMITS = {"recipes/benchmarks/pcfg.py"}
 
 # What a model to fine-tune decides, so that the command must not.
-OF_THE_MODEL = {"tokenizer_model", "vocab_size", "encoder_layers", "decoder_layers", "d_model", "d_ff"}
+OF_THE_MODEL = {"tokenizer_model", "vocab_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads"}
 
 
 def name_of(document: Path) -> str:

@@ -114,12 +114,12 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
     output = capsys.readouterr().out
     assert re.search(r"^embeddings from co-occurrence: \d+\.\d s$", output, re.M)
     shown = re.search(
-        r"^length_penalty (\d+); validation BLEU by length_penalty: 0: ([\d.]+), 50: ([\d.]+); (?:0|50) against 0: "
-        r"p = ([\d.]+)$",
+        r"^length_penalty (\d+); validation BLEU by length_penalty: 0: ([\d.]+), 50: ([\d.]+)"
+        r"(?:; 50 against 0: p = ([\d.]+))?$",
         output,
         re.M,
     )
-    chosen, *found, p_value = map(float, shown.groups())
+    chosen, *found, p_value = (float(group or 1) for group in shown.groups())  # no p: the first is the best
     assert chosen == (50.0 if p_value < 0.05 else 0.0)
     assert AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty == chosen
     validation = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))["validation"]
