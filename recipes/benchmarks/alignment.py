@@ -113,9 +113,7 @@ def make_entry(args: Arguments) -> Entry:
 
 
 def measure(args: Arguments) -> Iterator[AlignmentRecord]:
-    path = Path(args.output, "alignment.json")
-    earlier = AlignmentRecord.load(path) if path.exists() else AlignmentRecord()
-    yield AlignmentRecord(add_entry(earlier.entries, make_entry(args)))
+    yield AlignmentRecord(add_entry(AlignmentRecord.load, Path(args.output, "alignment.json"), make_entry(args)))
 
 
 def as_markdown(record: AlignmentRecord) -> str:

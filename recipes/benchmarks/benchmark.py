@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -76,8 +76,9 @@ def run_benchmark(
             print(printable(text))
 
 
-def add_entry(earlier: list[Entry], entry: Entry, name: str = "name") -> list[Entry]:
-    """The entries of a record so far, and a new one, which replaces an earlier one of its name."""
+def add_entry(load: Callable[[Path], Any], path: Path, entry: Entry, name: str = "name") -> list[Entry]:
+    """The entries of a record's file so far, and a new one, which replaces an earlier one of its name."""
+    earlier = load(path).entries if path.exists() else []
     return [*(each for each in earlier if getattr(each, name) != getattr(entry, name)), entry]
 
 

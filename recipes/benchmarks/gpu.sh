@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What is to be checked and measured on a GPU: `recipes/benchmarks/gpu.sh DATA OUT [PART...]`. Without parts, all of them, in
 # the order of what one wants to know first. On an H200 search and faults took three minutes, multi30k and decode (of its model)
-# five, and train a minute and a half for the smaller model. parsing, half an hour, has run on CPUs alone.
+# five, and train a minute and a half for the smaller model. The part parsing, half an hour, has run on CPUs alone.
 #
 # A part's program takes more options from OPTIONS: `OPTIONS="--max_minutes 2" recipes/benchmarks/gpu.sh DATA OUT multi30k`,
 # `OPTIONS="--sizes small"` with train, `OPTIONS="--beams 4"` with decode.
@@ -90,20 +90,19 @@ decode() {
 # A small model on statutes, and the paper's base model for the same six minutes. Called at the same time, by two calls, they share
 # the GPU.
 canlaws() {
-    train_canlaws canlaws_en_fr
+    train_canlaws canlaws canlaws_en_fr
 }
 
 canlaws_paper() {
-    train_canlaws wmt14_en_fr_base --max_steps -1 --max_minutes 6 --save_strategy no --save_minutes 0.2 \
+    train_canlaws canlaws_paper wmt14_en_fr_base --max_steps -1 --max_minutes 6 --save_strategy no --save_minutes 0.2 \
         --domain "Canadian statutes" --tokenizer_model bpe --vocab_size 16000 --prepared runs/gpu/canlaws_data --eval_steps 1000
 }
 
-train_canlaws() {  # CONFIG [OPTION...]
-    local name=${FUNCNAME[1]}
-    python3 recipes/train_wmt.py --config "recipes/configs/$1.yaml" --output_dir "runs/gpu/$name" $(again "$name") \
+train_canlaws() {  # NAME CONFIG [OPTION...]
+    python3 recipes/train_wmt.py --config "recipes/configs/$2.yaml" --output_dir "runs/gpu/$1" $(again "$1") \
         --train "$data"/canlaws.train.{en,fr}.xz --validation "$data"/canlaws.valid.{en,fr}.gz \
-        --test "$data"/canlaws.test.{en,fr}.gz "${@:2}" ${OPTIONS:-}
-    keep "$name"
+        --test "$data"/canlaws.test.{en,fr}.gz "${@:3}" ${OPTIONS:-}
+    keep "$1"
 }
 
 # The paper's second task on CRAFT, aim: F1 >= 80 of all its dev trees. 25 minutes.

@@ -187,8 +187,7 @@ def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
         validation=[validation for validation, _ in scored],
         test=[test for _, test in scored],
     )
-    earlier = SpeedrunRecord.load(path) if path.exists() else SpeedrunRecord()
-    yield SpeedrunRecord(add_entry(earlier.entries, entry, "change"))
+    yield SpeedrunRecord(add_entry(SpeedrunRecord.load, path, entry, "change"))
 
 
 def as_markdown(record: SpeedrunRecord) -> str:

@@ -66,7 +66,7 @@ def read_notes(directory: Path, part: str) -> dict[str, Json]:
 
 
 def _damage(directory: Path, part: str, reason: object) -> ValueError:
-    """The error for a damaged part. All others have token ids of the tokenizer, and go with it."""
+    """The error for a damaged part. The others depend on the tokenizer, and must be prepared anew with it."""
     deleted = directory if part == TOKENIZER else directory / part
     return ValueError(f"prepared: {directory / part}: {reason}; delete {deleted} to prepare it anew")
 

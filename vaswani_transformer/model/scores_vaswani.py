@@ -126,7 +126,7 @@ class TranslationScorer:
     others: Sequence[PreTrainedModel] = ()
 
     def score(self, inputs: Mapping[str, torch.Tensor], output_ids: torch.Tensor) -> list[TranslationScore]:
-        """Score the translations of a batch; the confidence of each is that of a best one.
+        """Score the translations of a batch. The confidence assumes that each is the best of its source.
 
         Args:
             inputs: Arguments of the encoder, `[batch, source]` each.

@@ -67,12 +67,14 @@ def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], da
     outputs = {alpha: bleu.translate(model, length_penalty=alpha) for alpha in penalties}
     scores = {alpha: sacrebleu_score(lines, bleu.references, language).score for alpha, lines in outputs.items()}
     best = max(scores, key=scores.__getitem__)
-    references = [[line] for line in bleu.references]
-    metric = BLEU(tokenize=sacrebleu_tokenizer(language))
-    p_value = (len(outputs) - 1) * two_sided_bootstrap(metric, outputs[first], outputs[best], references, 1000)
-    chosen = best if p_value < 0.05 else first
+    chosen, against = first, ""
+    if best != first:
+        references = [[line] for line in bleu.references]
+        metric = BLEU(tokenize=sacrebleu_tokenizer(language))
+        p_value = (len(outputs) - 1) * two_sided_bootstrap(metric, outputs[first], outputs[best], references, 1000)
+        chosen = best if p_value < 0.05 else first
+        against = f"; {best:g} against {first:g}: p = {min(1.0, p_value):.3f}"
     if PartialState().is_main_process:
         measured = ", ".join(f"{alpha:g}: {score:.2f}" for alpha, score in scores.items())
-        against = "" if best == first else f"; {best:g} against {first:g}: p = {min(1.0, p_value):.3f}"
         print(f"length_penalty {chosen:g}; validation BLEU by length_penalty: {measured}{against}", flush=True)
     return chosen

@@ -78,10 +78,10 @@ class NoamSchedule(WarmupCheck):
 class Ramps(TrainerCallback):
     """Fits the rise and the fall of any schedule's rate into the time of the training.
 
-    A warm-up ends after its steps, or after a tenth of the minutes, if that comes first; it then warns, since post-LN
-    layers need their warm-up (Xiong et al. 2020). A cooldown lowers the rate to zero at the end, in a straight line;
-    the paper averages checkpoints instead (6.1). The training ends after `args.max_steps`, or after the minutes, if
-    that comes first. Where a callback is the schedule, this one follows it.
+    A warm-up ends after its steps, or after a tenth of the minutes, if that comes first. A warning tells of the latter,
+    since post-LN layers need their warm-up (Xiong et al. 2020). A cooldown lowers the rate to zero at the end, in a
+    straight line; the paper averages checkpoints instead (6.1). The training ends after `args.max_steps`, or after the
+    minutes, if that comes first. Where a callback is the schedule, this one follows it.
 
     Args:
         warmup_steps: Steps in which the schedule's rate rises.
