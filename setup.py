@@ -59,6 +59,7 @@ setup(
         "rich>=13.8",
         "pyyaml>=6.0",
         "numpy>=1.26",
+        "scipy>=1.12",
         "pyarrow>=15.0",
         "tqdm>=4.66.3",
         "defusedxml>=0.7",

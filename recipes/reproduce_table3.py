@@ -2,10 +2,10 @@
 
 All rows have the same data and budget. The report also has the cost of each training by the accounting of Table 2.
 
-Six rows, scaled down, with three seeds each, two at once; and all rows in the paper's sizes, one on each GPU:
+Six rows, scaled down, with five seeds each, two at once; and all rows in the paper's sizes, one on each GPU:
 
-    python recipes/reproduce_table3.py --config recipes/configs/multi30k_sweep.yaml --width 0.25 --depth 0.5 \
-        --rows base A-h1 B-dk16 C-N2 D-drop0.0 E-learned --seeds 1 2 3 --parallel 2
+    python recipes/reproduce_table3.py --config recipes/configs/tatoeba_sweep.yaml --width 0.25 --depth 0.5 --heads 4 \
+        --rows base A-h1 A-h16 B-dk16 C-N2 D-drop0.0 --seeds 1 2 3 4 5 --parallel 2
     python recipes/reproduce_table3.py --config recipes/configs/wmt14_en_de_base.yaml --output_dir runs/table3
 
 Data and training options of `recipes/train_wmt.py` apply to every row. As in the paper, the last step is scored, not an
@@ -35,6 +35,9 @@ class SweepOptions(RecipeTrainingOptions):
     seeds: list[int] = option([1], "Seeds with which each row is trained.", SEED)
     width: float = option(1.0, "Multiplies d_model, d_ff, d_k and d_v of each row.", POSITIVE)
     depth: float = option(1.0, "Multiplies the numbers of layers of each row.", POSITIVE)
+    heads: int = option(
+        8, "Heads of the rows that have 8 in the paper, whose d_k and d_v, if they are 64 there, follow.", COUNT
+    )
     parallel: int | None = option(
         None, "Trainings at once; by default one on each GPU, or one on the processor.", COUNT
     )
@@ -78,6 +81,7 @@ SET = ("output_dir", "test", "average_last", "precision")
 
 # Sizes that `width` and `depth` multiply.
 WIDTHS, DEPTHS = ("d_model", "d_ff", "d_k", "d_v"), ("encoder_layers", "decoder_layers")
+BASE = VaswaniConfig()
 
 # Options that contradict a sweep, and what to do instead.
 REFUSED = {
@@ -85,7 +89,7 @@ REFUSED = {
     "resume": "a sweep always resumes; leave it out",
     "push_to_hub": "a sweep pushes nothing; push the model that you choose",
     "hub_token": "a sweep pushes nothing; leave it out",
-    **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 decide this; give --rows, --width, --depth"),
+    **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 decide this; give --rows, --width, --depth, --heads"),
 }
 
 
@@ -98,10 +102,14 @@ class SweepArguments(SweepOptions, RecipeTrainingArguments):
         if unknown := [row for row in self.rows if row not in PAPER_VARIANTS]:
             raise ValueError(f"rows: there is no {unknown[0]!r} in Table 3; choose from {', '.join(PAPER_VARIANTS)}")
         for row in self.rows:
-            scaled_sizes(row, self.width, self.depth)
+            scaled_sizes(row, self.scale)
         super().__post_init__()
         if self.precision == "auto":
             self.set_precision("float32")
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(self.width, self.depth, self.heads)
 
 
 def main() -> None:
@@ -116,7 +124,7 @@ def main() -> None:
     with exit_on_error("reproduce_table3.py", "repeat the command to continue"):
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory / "sweep.json"):
-            manifest = {"width": args.width, "depth": args.depth, "precision": args.precision, **options}
+            manifest = {**vars(args.scale), "precision": args.precision, **options}
             require_same_sweep(directory, manifest)
             load_corpora(data_args.with_languages(), data_args.prepared)
             # Written after preparing the corpora, so that wrong data options are not recorded.
@@ -149,20 +157,26 @@ def interrupt(number: int, frame: FrameType | None) -> None:
     raise Interrupted(number)
 
 
-def scaled_sizes(row: str, width: float, depth: float) -> dict[str, int]:
-    """Scaled sizes of a row of Table 3 for `VaswaniConfig.from_variant`; the number of heads is kept.
+def scaled_sizes(row: str, scale: Scale) -> dict[str, int]:
+    """Scaled sizes of a row of Table 3, for `VaswaniConfig.from_variant`.
 
     Raises:
         ValueError: There is no such row, or a scaled size is not a whole number.
     """
     config = VaswaniConfig.from_variant(row)
-    sizes = {}
-    for scale, factor, names in (("width", width, WIDTHS), ("depth", depth, DEPTHS)):
+    sizes = {"num_heads": config.num_heads if config.num_heads != BASE.num_heads else scale.heads}
+    for direction, factor, names in (("width", scale.width, WIDTHS), ("depth", scale.depth, DEPTHS)):
         for name in names:
             size = getattr(config, name) * factor
             if size < 1 or not size.is_integer():
-                raise ValueError(f"{scale}: {factor} makes {name} of row {row} {size}; it must be a whole number")
+                raise ValueError(f"{direction}: {factor} makes {name} of row {row} {size}; it must be a whole number")
             sizes[name] = int(size)
+    for name in ("d_k", "d_v"):
+        if getattr(config, name) * config.num_heads == config.d_model:
+            size, rest = divmod(sizes["d_model"], sizes["num_heads"])
+            if rest:
+                raise ValueError(f"heads: {scale.heads} do not divide d_model of row {row}, {sizes['d_model']}")
+            sizes[name] = size
     return sizes
 
 
@@ -191,7 +205,7 @@ def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
             "prepared": prepared,
             "average_last": 1,
             "variant": job.row,
-            **scaled_sizes(job.row, args.width, args.depth),
+            **scaled_sizes(job.row, args.scale),
             "precision": args.precision,
             "output_dir": job.directory,
             "seed": job.seed,
@@ -216,7 +230,7 @@ def report(directory: Path, args: SweepArguments) -> None:
     runs = {row: finished_runs(directory, row) for row in PAPER_VARIANTS}
     if not any(runs.values()):
         return
-    sweep = summarize_sweep(runs, describe_run(), Scale(args.width, args.depth))
+    sweep = summarize_sweep(runs, describe_run(), args.scale)
     write_report(sweep, directory)
     console = PlainConsole()
     brief = [[line[0], *line[4:]] for line in score_table(sweep)]  # the rest would not fit

@@ -2,11 +2,12 @@
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 from runs import run_record, sweep_as_in_paper
 
-from vaswani_transformer.experiments.comparison import Scale, SweepRecord, summarize_sweep
+from vaswani_transformer.experiments.comparison import Scale, SweepRecord, holm, summarize_sweep
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 from vaswani_transformer.runs.records import RunRecord
 
@@ -41,3 +42,45 @@ def test_the_cost_is_the_mean_over_seeds():
     cost = summarize({"base": runs}).rows["base"].cost
     assert (cost.seconds, cost.by_the_papers_accounting, cost.counted) == (300, 6e12, 1e12)
     assert cost.utilisation == pytest.approx(1 / 6)
+
+
+def test_rows_are_compared_with_the_reference_of_the_same_seed():
+    base = {1: 5.0, 2: 5.4, 3: 5.1, 5: 4.8}
+    worse = {5: 5.0, 3: 5.4, 2: 5.5, 1: 5.1, 4: 9.0}  # in another order, with a seed that base lacks
+    alike = {1: 5.1, 2: 5.3, 3: 5.2, 5: 4.7}
+    rows = {"base": base, "A-h1": worse, "C-N2": alike, "B-dk16": {4: 5.0}}
+    runs = {
+        row: {seed: run_record(row, 40.0 + value, value) for seed, value in values.items()}
+        for row, values in rows.items()
+    }
+    sweep = summarize(runs)
+    expected = {}
+    for row in ("A-h1", "C-N2"):
+        differences = [math.log(rows[row][seed] / base[seed]) for seed in base]
+        assert sorted(sweep.nats_above_reference(row)) == pytest.approx(sorted(differences))
+        t = abs(statistics.mean(differences)) / (statistics.stdev(differences) / math.sqrt(4))
+        # Student's distribution with three degrees of freedom in closed form.
+        angle = math.atan(t / math.sqrt(3))
+        expected[row] = 1 - 2 / math.pi * (angle + math.sin(angle) * math.cos(angle))
+    assert expected["A-h1"] < 0.05 < expected["C-N2"]
+    assert sweep.p_values("perplexity") == pytest.approx({**expected, "A-h1": 2 * expected["A-h1"]})
+    assert sweep.p_values("bleu").keys() == expected.keys()
+
+
+def test_p_values_are_corrected_by_holms_method():
+    assert holm({"a": 0.04, "b": 0.01, "c": 0.03, "d": 0.005}) == pytest.approx(
+        {"d": 0.02, "b": 0.03, "c": 0.06, "a": 0.06}  # the last would be 0.04 alone
+    )
+    assert holm({"a": 0.6, "b": 0.7}) == {"a": 1.0, "b": 1.0}
+    assert holm({}) == {}
+
+
+def test_bleu_at_full_length_has_no_brevity_penalty():
+    record = run_record("base")
+    bleu = replace(record.validation.bleu, hypothesis_length=1000, reference_length=1050)
+    short = replace(record, validation=replace(record.validation, bleu=bleu))
+    row = summarize({"base": {1: short}}).rows["base"]
+    assert row.full_length_bleu == pytest.approx(row.bleu.mean / math.exp(1 - 1050 / 1000))
+    long = replace(bleu, hypothesis_length=1100)
+    row = summarize({"base": {1: replace(record, validation=replace(record.validation, bleu=long))}}).rows["base"]
+    assert row.full_length_bleu == row.bleu.mean

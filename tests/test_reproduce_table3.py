@@ -19,6 +19,7 @@ from runs import run_results
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.experiments.sweep import shares
+from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
 
 pytestmark = pytest.mark.system
@@ -262,6 +263,7 @@ def test_another_sweep_in_the_directory_is_left_alone(sweep, calls, settings, co
     [
         (["--rows", "base", "Z-9"], "there is no 'Z-9' in Table 3"),
         (["--width", "0.01"], "width: 0.01 makes d_model of row base 5.12; it must be a whole number"),
+        (["--heads", "5"], "heads: 5 do not divide d_model of row base, 32"),
         (["--push_to_hub", "--hub_token", "secret"], "a sweep pushes nothing"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
@@ -271,6 +273,18 @@ def test_mistakes_are_errors_before_any_training(sweep, calls, tmp_path, monkeyp
     assert message in sweep(*options)
     assert calls() == []
     assert not (tmp_path / "sweep").exists()
+
+
+@pytest.mark.parametrize("heads", [4, 8])
+@pytest.mark.parametrize("row", PAPER_VARIANTS)
+def test_heads_scale_the_rows_that_do_not_vary_them(recipe, row, heads):
+    paper = VaswaniConfig.from_variant(row)
+    config = VaswaniConfig.from_variant(row, **recipe.scaled_sizes(row, recipe.Scale(0.25, 0.5, heads)))
+    assert config.num_heads == (heads if paper.num_heads == 8 else paper.num_heads)
+    if paper.d_k * paper.num_heads == paper.d_model:
+        assert config.d_k * config.num_heads == config.d_v * config.num_heads == config.d_model
+    else:  # rows B
+        assert (config.d_k, config.d_v) == (paper.d_k / 4, 128 / heads)
 
 
 def test_configurations_of_trainings_serve_a_sweep_unless_they_choose_a_row(recipe, monkeypatch):

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import sqrt
+from math import exp, log, sqrt
 from statistics import fmean, stdev
+
+from scipy.stats import ttest_rel
 
 from ..io.typed_json import Record
 from ..runs.paper_values import departures
@@ -58,6 +60,11 @@ class Row:
     length: float
     cost: RowCost
 
+    @property
+    def full_length_bleu(self) -> float:
+        """Mean BLEU without the brevity penalty, which is computed from the mean length."""
+        return self.bleu.mean / min(1.0, exp(1 - 1 / self.length))
+
 
 @dataclass(frozen=True, kw_only=True)
 class SharedFacts:
@@ -75,10 +82,11 @@ class SharedFacts:
 
 @dataclass(frozen=True)
 class Scale:
-    """Widths and numbers of layers, relative to the paper's."""
+    """Widths and numbers of layers, relative to the paper's; heads of the rows that have 8 there."""
 
-    width: float
-    depth: float
+    width: float = 1.0
+    depth: float = 1.0
+    heads: int = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +113,45 @@ class SweepRecord(Record):
     def reference(self) -> str:
         """The row to compare the others with: base, or else the first."""
         return next(iter(self.rows))
+
+    def nats_above_reference(self, row: str) -> list[float]:
+        """Nats per token of a row less those of the reference with the same seed, by seed."""
+        return [log(value) - log(other) for value, other in self._pairs(row, "perplexity")]
+
+    def p_values(self, score: str) -> dict[str, float]:
+        """By row, the probability that chance alone parts it as far from the reference: paired t-tests, two-sided.
+
+        Each training is compared with the reference's of the same seed, in the logarithm of perplexity. The values are
+        corrected for the number of rows by Holm's method. Rows that share fewer than two seeds with the reference have
+        none.
+
+        Args:
+            score: "perplexity" or "bleu".
+        """
+        scale = log if score == "perplexity" else float
+        values = {}
+        for row in self.rows:
+            pairs = [(scale(value), scale(other)) for value, other in self._pairs(row, score)]
+            if row != self.reference and len(pairs) > 1:
+                values[row] = float(ttest_rel(*zip(*pairs, strict=True)).pvalue)
+        return holm(values)
+
+    def _pairs(self, row: str, score: str) -> list[tuple[float, float]]:
+        """Scores of a row and of the reference with the same seed."""
+        tables = [
+            dict(zip(each.seeds, getattr(each, score).values, strict=True))
+            for each in (self.rows[row], self.rows[self.reference])
+        ]
+        return [(tables[0][seed], tables[1][seed]) for seed in tables[0] if seed in tables[1]]
+
+
+def holm(values: Mapping[str, float]) -> dict[str, float]:
+    """p-values corrected for their number (Holm 1979): the k-th smallest of n is multiplied by n + 1 - k."""
+    corrected, largest = {}, 0.0
+    for rank, name in enumerate(sorted(values, key=values.__getitem__)):
+        largest = max(largest, min(1.0, (len(values) - rank) * values[name]))
+        corrected[name] = largest
+    return corrected
 
 
 def summarize_sweep(runs: Mapping[str, Mapping[int, RunRecord]], run: Provenance, scale: Scale) -> SweepRecord:

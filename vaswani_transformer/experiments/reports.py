@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,13 +18,17 @@ Table = Sequence[Sequence[str]]
 
 def score_table(sweep: SweepRecord) -> Table:
     """Table 3 as text: the headings, then the rows."""
-    scores = ["PPL", "BLEU", f"BLEU - {sweep.reference}"]
-    headings = ["row", f"differs from {sweep.reference}", "parameters", "steps", "seeds", *scores, "length"]
-    reference, (_, paper_reference) = sweep.rows[sweep.reference], PAPER_SCORES[sweep.reference]
-    lines = [headings + [f"paper: {score}" for score in scores]]
+    name = sweep.reference
+    perplexity = ["PPL", f"nats - {name}", "p"]
+    bleu = ["BLEU", f"BLEU - {name}", "p", "length", "BLEU at full length"]
+    paper = ["paper: PPL", "paper: BLEU", f"paper: BLEU - {name}"]
+    lines = [["row", f"differs from {name}", "parameters", "steps", "seeds", *perplexity, *bleu, *paper]]
+    reference, (_, paper_reference) = sweep.rows[name], PAPER_SCORES[name]
+    p_values = {score: sweep.p_values(score) for score in ("perplexity", "bleu")}
     for name, row in sweep.rows.items():
         paper_perplexity, paper_bleu = PAPER_SCORES[name]
         differing = {key: value for key, value in row.settings.items() if value != reference.settings[key]}
+        nats = sweep.nats_above_reference(name)
         lines.append(
             [
                 name,
@@ -32,15 +37,23 @@ def score_table(sweep: SweepRecord) -> Table:
                 f"{row.steps:,}",
                 str(len(row.seeds)),
                 _with_error(row.perplexity),
+                f"{fmean(nats):+.3f}" if nats else "",
+                _p_value(p_values["perplexity"], name),
                 _with_error(row.bleu),
                 f"{row.bleu.mean - reference.bleu.mean:+.2f}",
+                _p_value(p_values["bleu"], name),
                 f"{row.length:.2f}",
+                f"{row.full_length_bleu:.2f}",
                 f"{paper_perplexity:.2f}",
                 f"{paper_bleu:.1f}",
                 f"{paper_bleu - paper_reference:+.1f}",
             ]
         )
     return lines
+
+
+def _p_value(values: Mapping[str, float], row: str) -> str:
+    return f"{values[row]:.4f}" if row in values else ""
 
 
 def _settings(settings: Mapping[str, object]) -> str:
@@ -72,9 +85,11 @@ def as_markdown(sweep: SweepRecord) -> str:
             "\n".join(f"- {fact}" for fact in _facts(sweep)),
             "## Scores (Table 3)",
             markdown_table(score_table(sweep)),
-            "±: standard error of the mean over seeds; without it, any difference may be due to chance. Length: of the "
-            "translations, divided by the references'; BLEU of translations that are too short measures length as much "
-            "as words. Data, scores and sizes are not the paper's: compare differences between rows, not values.",
+            f"±: standard error of the mean over seeds. p: of paired t-tests against {sweep.reference} with the same "
+            "seed, by Holm's method corrected for the number of rows; above 0.05, and without it, chance may explain a "
+            "difference. Nats: logarithm of the perplexity. Length: of the translations, divided by the references'. "
+            "BLEU at full length has no brevity penalty. Data, scores and sizes are not the paper's: compare "
+            "differences between rows, not values.",
             "![Both scores beside the paper's](table3.png)",
             "## Cost of a training (Table 2)",
             markdown_table(cost_table(sweep)),
