@@ -31,6 +31,7 @@ from typing import Literal
 
 from benchmark import BenchmarkArguments, add_entry, run_benchmark
 from matplotlib.figure import Figure
+from scipy.stats import t as student
 
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding.translation import translate_corpus
@@ -45,9 +46,6 @@ from vaswani_transformer.runs.run_directory import RECORD_NAME
 
 
 TARGET, ALPHA, SEEDS, BUDGET = 39.27, 1.0, 3, 24  # validation BLEU; least seeds; processor minutes
-# 95th percentiles of Student's t-distribution with 1 to 9 degrees of freedom. For more, the last one is used, which is
-# conservative.
-T = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 RECIPES = Path(__file__).resolve().parents[1]
 
 
@@ -122,8 +120,8 @@ class Entry:
     @property
     def lower_bound(self) -> float:
         """What the mean validation BLEU exceeds with 95 % confidence, by Student's t."""
-        seeds = len(self.validation)
-        return mean(self.validation) - T[min(seeds - 1, len(T)) - 1] * stdev(self.validation) / math.sqrt(seeds)
+        error = stdev(self.validation) / math.sqrt(len(self.validation))
+        return mean(self.validation) - student.ppf(0.95, len(self.validation) - 1) * error
 
 
 @dataclass(frozen=True)
