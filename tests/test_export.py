@@ -33,6 +33,7 @@ CONFIGURATIONS = {
     "coarse norm": {"layer_norm_eps": 0.3},
     "own start": {"decoder_start_token_id": 5},
     "unused rows": {"vocab_size": 411},
+    "own softmax": {"tie_word_embeddings": False},
 }
 
 
