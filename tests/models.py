@@ -52,7 +52,7 @@ def distinct(vocab_size: int = 50, **changes: object) -> VaswaniForConditionalGe
 
 
 def with_own_softmax(vocab_size: int = 50, **changes: object) -> VaswaniForConditionalGeneration:
-    """A model as PEFT leaves it when an adapter with `modules_to_save=["lm_head"]` is merged: not tied, says its flag."""
+    """A model as PEFT's merge of `modules_to_save=["lm_head"]` leaves it: the flag is not true any more."""
     model = distinct(vocab_size, **changes)
     model.lm_head = copy.deepcopy(model.lm_head)
     with torch.no_grad():
