@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.training.precision import compare, fastest_precision, relative_speeds
+from vaswani_transformer.training import precision
+from vaswani_transformer.training.precision import compare, fastest_precision, relative_speeds, usable_precisions
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,8 @@ def test_the_best_time_of_each_counts_but_not_the_first(monkeypatch):
 
 
 @pytest.mark.parametrize("vocabularies", [{}, {"target_vocab_size": 9}])
-def test_a_model_of_any_size_is_measured(vocabularies):
+def test_a_model_of_any_size_is_measured(vocabularies, monkeypatch):
+    monkeypatch.setattr(precision, "has_products_of", lambda dtype: True)
     config = VaswaniConfig(vocab_size=50, d_model=8, d_ff=8, num_heads=2, **vocabularies)
     before = config.to_dict()
     speeds = relative_speeds(config, torch.device("cpu"), 10, seconds=0.0)
@@ -45,3 +47,8 @@ def test_a_model_of_any_size_is_measured(vocabularies):
     assert speeds["float32"] == 1.0
     assert speeds["bf16"] > 0
     assert config.to_dict() == before
+
+
+def test_no_processor_with_avx2_alone_is_asked_for_bfloat16(monkeypatch):
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert usable_precisions(torch.device("cpu")) == ["float32"]
