@@ -144,7 +144,7 @@ def test_a_processor_that_cuts_sums_of_8_bit_products_is_named_once(
 
 def test_int16_is_refused_where_it_would_run_as_int8(greedy, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: {"float32", "int8"})
-    with pytest.raises(ValueError, match="^quantization: CTranslate2 has no int16 on this processor.*float32, int8$"):
+    with pytest.raises(ValueError, match=r"^quantization: CTranslate2 has no int16 on this processor.*float32, int8$"):
         engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out", "int16")
     assert not list(tmp_path.iterdir())
 
