@@ -11,7 +11,9 @@ _NEEDED = {
     "bfloat16": ({"avx512bw", "avx_ne_convert"}, {"SSE41", "AVX", "AVX2", "AVX2_VNNI"}),
 }
 
-SLOW_BFLOAT16 = "precision: bf16 is several times slower than float32 on this processor, which lacks AVX-512"
+SLOW_BFLOAT16 = (
+    "precision: bf16 is several times slower than float32 on this processor, which lacks AVX-512; choose float32"
+)
 
 
 def has_products_of(dtype: Literal["int8", "bfloat16"]) -> bool:
