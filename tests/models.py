@@ -1,5 +1,6 @@
 """Small models and sources for tests of the search and of parsing."""
 
+import copy
 import functools
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,15 @@ def distinct(vocab_size: int = 50, **changes: object) -> VaswaniForConditionalGe
     with torch.no_grad():
         for weight in (*model.parameters(), *model.lm_head.buffers()):
             weight.add_(0.2 * torch.randn_like(weight))
+    return model
+
+
+def with_own_softmax(vocab_size: int = 50, **changes: object) -> VaswaniForConditionalGeneration:
+    """A model as PEFT's merge of `modules_to_save=["lm_head"]` leaves it: the flag is not true any more."""
+    model = distinct(vocab_size, **changes)
+    model.lm_head = copy.deepcopy(model.lm_head)
+    with torch.no_grad():
+        model.lm_head.weight.add_(torch.randn_like(model.lm_head.weight))
     return model
 
 

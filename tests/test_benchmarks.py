@@ -65,6 +65,7 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(
         ("train_whole_tiny", "TrainRecord"),
         ("train_whole_base", "TrainRecord"),
         ("alignment", "AlignmentRecord"),
+        ("int8", "Int8Record"),
     ],
 )
 def test_a_published_table_is_made_of_the_record_beside_it(name, record):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from foreign_models import batch, same_logits, untrained
 from helpers import call_recipe, run_python, write_pairs
-from models import distinct
+from models import distinct, with_own_softmax
 from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 
 from vaswani_transformer.convert import parity
@@ -66,6 +66,19 @@ def test_a_saved_model_has_the_same_logits_and_the_source_is_unchanged(changes, 
     to_marian(model).save_pretrained(tmp_path)
     loaded = MarianMTModel.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(logits_of(loaded), logits_of(model), atol=1e-5, rtol=1e-5)
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_ties_are_those_of_the_matrices_whatever_the_flag_says(flag, tmp_path):
+    model = with_own_softmax(layer_norm_eps=1e-5)
+    model.config.tie_word_embeddings = flag
+    before = copy.deepcopy(model.state_dict())
+    to_marian(model).save_pretrained(tmp_path)
+    loaded = MarianMTModel.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(logits_of(loaded), logits_of(model), atol=1e-5, rtol=1e-5)
+    assert model.config.tie_word_embeddings == flag
+    assert model.state_dict().keys() == before.keys()
     assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
 
 

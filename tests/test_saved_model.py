@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from helpers import call_recipe
+from models import distinct, with_own_softmax
 from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
 
@@ -59,6 +60,36 @@ def test_a_saved_model_is_loaded_as_it_was_saved(saved_model, tokenizer):
     assert all(torch.equal(model.state_dict()[name], weight) for name, weight in weights.items())
     assert saved.tokenizer.get_vocab() == tokenizer.get_vocab()
     assert saved.load("float16").dtype == torch.float16
+
+
+@pytest.mark.parametrize("changes", [{}, {"target_vocab_size": 43}], ids=["one vocabulary", "two"])
+@pytest.mark.parametrize("flag", [True, False])
+def test_a_model_whose_matrices_are_not_those_of_its_flag_is_loaded_as_it_was_saved(flag, changes, tmp_path, caplog):
+    model, ids = with_own_softmax(**changes), torch.tensor([[5, 6, 7, 1]])
+    model.config.tie_word_embeddings = flag
+    expected = model(ids, labels=ids).logits
+    model.save_pretrained(tmp_path)
+    assert torch.equal(model(ids, labels=ids).logits, expected)
+    assert json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["tie_word_embeddings"] is False
+    loaded = VaswaniForConditionalGeneration.from_pretrained(tmp_path)
+    assert torch.equal(loaded(ids, labels=ids).logits, expected)
+    softmax = loaded.lm_head.weight
+    loaded.save_pretrained(tmp_path)
+    assert loaded.lm_head.weight is softmax  # an optimizer may hold it
+    assert not caplog.records
+
+
+def test_a_file_with_a_matrix_of_its_own_for_the_softmax_is_not_tied_later_either(tmp_path):
+    distinct().save_pretrained(tmp_path)
+    change_weights(tmp_path, lambda weights: weights.update({"lm_head.weight": weights["model.shared.weight"] + 1}))
+    loaded = VaswaniForConditionalGeneration.from_pretrained(tmp_path)
+    assert loaded.config.tie_word_embeddings is False
+    embedding = loaded.model.encoder.embed_tokens.weight.clone()
+    loaded.resize_token_embeddings(52)
+    loaded.tie_weights()
+    assert torch.equal(loaded.lm_head.weight[:50], embedding + 1)
+    for stack in (loaded.model.encoder, loaded.model.decoder):
+        assert torch.equal(stack.embed_tokens.weight[:50], embedding)
 
 
 def test_a_sharded_model_is_loaded(saved_model, model):

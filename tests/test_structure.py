@@ -33,7 +33,7 @@ ALLOWED = {
     "evaluation": {"data", "io", "model"},
     "decoding": {"convert", "data", "io", "launch", "model", "options"},
     "parsing": {"data", "decoding", "evaluation", "io", "model", "options", "runs"},
-    "convert": {"evaluation", "io", "model"},
+    "convert": {"evaluation", "io", "launch", "model"},
     "visualization": {"io", "model"},
     "runs": {"data", "decoding", "evaluation", "io", "launch", "model", "options", "training"},
     "experiments": {"io", "launch", "model", "runs", "training"},

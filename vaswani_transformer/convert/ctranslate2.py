@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import ctranslate2
 import torch
 from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
@@ -11,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.search_options_vaswani import LENGTH_FIELDS
+from .ctranslate2_search import warn_of_cut_sums
 from .output import export_directory
 from .stock_tokenizer import UNUSED, save_stock_tokenizer
 from .weights import PLAIN, SPECIAL_IDS, require_fields
@@ -53,7 +55,12 @@ def export_ctranslate2(
         ValueError: CTranslate2 does not support the quantization, the model or its generation_config.
         FileExistsError: `output` exists, and `force` is false or it is no export.
     """
-    output = Path(output)
+    output, types = Path(output), ctranslate2.get_supported_compute_types("cpu")
+    if quantization == "int16" and quantization not in types:
+        raise ValueError(
+            f"quantization: CTranslate2 has no int16 on this processor, and would compute in int8; take one of "
+            f"{', '.join(sorted(types))}"
+        )
     require_fields(model.config, {**_EXPRESSIBLE, "d_v": model.config.d_k}, "CTranslate2")
     if others := model.generation_config.to_diff_dict().keys() - _SUPPORTED - {"transformers_version"}:
         raise ValueError(
@@ -71,6 +78,8 @@ def export_ctranslate2(
         if shortlist is not None:
             lines = (f"{source}\t{' '.join(targets)}\n" for source, targets in shortlist.items())
             (directory / "vmap.txt").write_text("".join(lines), encoding="utf-8")
+    if quantization is not None and quantization.startswith("int8"):
+        warn_of_cut_sums()
     return output
 
 

@@ -1,16 +1,29 @@
 """The search of CTranslate2 with an exported model; it imports no torch, which takes seconds."""
 
 import json
+import logging
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
 import ctranslate2
 
 from ..io.files import read_json
+from ..launch.processor import has_products_of
 from ..model.search_options_vaswani import SearchOptions
 from .length_batches import search_in_batches
+
+
+@cache
+def warn_of_cut_sums() -> None:
+    """Warn once if CTranslate2 computes 8-bit weights badly on this processor, and name what is better."""
+    by_mkl = "int16" in ctranslate2.get_supported_compute_types("cpu")  # which oneDNN has not, and MKL adds correctly
+    if not by_mkl and not has_products_of("int8"):
+        logging.getLogger(__name__).warning(
+            "int8: this processor has neither VNNI nor AMX, so that CTranslate2 cuts sums of products, and more "
+            'translations change; float32 is exact (--engine ctranslate2; an int8 export by compute_type="float32")'
+        )
 
 
 class CTranslate2Translator:
@@ -34,6 +47,8 @@ class CTranslate2Translator:
         self.positions = cast(int, read_json(directory / "tokenizer_config.json")["model_max_length"])
         self.search = SearchOptions.from_fields(read_json(directory / "generation_config.json"), self.positions)
         self.engine = ctranslate2.Translator(str(directory), **options)
+        if self.engine.device == "cpu" and self.engine.compute_type.startswith("int8"):
+            warn_of_cut_sums()
 
     def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""

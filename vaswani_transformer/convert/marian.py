@@ -1,5 +1,6 @@
 """Conversion from and to MarianMT (OPUS-MT) models of transformers, and export to directories of them."""
 
+import copy
 from pathlib import Path
 
 import torch
@@ -68,6 +69,9 @@ def to_marian(model: VaswaniForConditionalGeneration, positions: int = POSITIONS
     Raises:
         ValueError: MarianMT cannot express the model.
     """
+    if not model.is_tied:  # whatever its configuration says
+        model = copy.deepcopy(model)
+        model.untie()
     config = model.config
     require_marian_heads(config, "MarianMT")
     require_fields(config, {"attention_neighborhood": None, "position_offset": 0}, "MarianMT")

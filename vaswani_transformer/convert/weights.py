@@ -25,7 +25,6 @@ _RENAMED = (
 # The only values of these fields that models of other toolkits can have.
 PLAIN: dict[str, object] = {
     "attention_neighborhood": None,
-    "tie_word_embeddings": True,
     "target_vocab_size": None,
     "logits_bias": False,
     "position_offset": 0,

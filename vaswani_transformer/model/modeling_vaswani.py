@@ -5,6 +5,7 @@ stacks, the model of Figure 1, and the model with the softmax. Behind them, the 
 neighbours (4), and dropout (5.4). At the end, what the CPU and the search need.
 """
 
+import copy
 import inspect
 import math
 import warnings
@@ -651,7 +652,40 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
         if {name for name in model.generation_config.to_diff_dict() if name[0] != "_"} <= _NOT_SEARCH:
             model.generation_config = paper_generation_config(model.config)
+        if model.all_tied_weights_keys != model.get_expanded_tied_weights_keys(all_submodels=True):
+            model.untie()  # the file has several matrices, and transformers warned that it does not tie them
         return loaded
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """Save the model; see `transformers.PreTrainedModel.save_pretrained`.
+
+        If its embeddings and the softmax do not share one matrix any more, as where an adapter of `lm_head` was merged,
+        it becomes an untied model first, with `tie_word_embeddings=False`, so that it is the same when it is loaded.
+        """
+        parts = (self.lm_head, self.model.encoder.embed_tokens, self.model.decoder.embed_tokens)
+        is_plain = all(type(part) in (nn.Linear, VaswaniEmbedding) and not part.weight.is_meta for part in parts)
+        if is_plain and kwargs.get("state_dict") is None and not self.is_tied:
+            self.untie()
+        super().save_pretrained(*args, **kwargs)
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the matrices are shared that `config` says are."""
+        config, model, matrix = self.config, self.model, self.model.decoder.embed_tokens.weight
+        is_one = config.target_vocab_size is not None or model.encoder.embed_tokens.weight is matrix
+        return config.tie_word_embeddings and is_one and self.lm_head.weight is matrix
+
+    def untie(self) -> None:
+        """Give the encoder's embedding, the decoder's and the softmax a matrix each, where they share one."""
+        self.config.tie_word_embeddings = False
+        self.all_tied_weights_keys = self.model.all_tied_weights_keys = {}
+        if hasattr(self.model, "shared"):
+            del self.model.shared
+        encoder, matrix = self.model.encoder, self.model.decoder.embed_tokens.weight
+        if self.lm_head.weight is matrix:
+            self.lm_head = copy.deepcopy(self.lm_head)
+        if encoder.embed_tokens.weight is matrix or encoder.embed_tokens.weight is self.lm_head.weight:
+            encoder.embed_tokens = copy.deepcopy(encoder.embed_tokens)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shift labels `[batch, target]` right by one position, after the start token (3.1)."""

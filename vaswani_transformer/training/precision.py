@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
+from ..launch.processor import has_products_of
+
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -21,7 +23,7 @@ _MOST_TOKENS = {"cpu": 400, "cuda": 8000}  # in that batch; more change the rati
 def usable_precisions(device: torch.device) -> list[str]:
     """The precisions in which a device can train, with less rounding first."""
     if device.type == "cpu":
-        return ["float32", "bf16"]
+        return ["float32", *(["bf16"] if has_products_of("bfloat16") else [])]
     if device.type != "cuda":
         return ["float32"]
     return ["float32", *(["bf16"] if torch.cuda.is_bf16_supported(including_emulation=False) else []), "fp16"]

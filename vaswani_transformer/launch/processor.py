@@ -1,0 +1,32 @@
+"""Products of narrow numbers that a processor has instructions for; it imports no torch, which takes seconds."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+
+# For each type of numbers, flags of /proc/cpuinfo of which one is needed, and what ONEDNN_MAX_CPU_ISA forbids them by.
+_NEEDED = {
+    "int8": ({"avx512_vnni", "avx_vnni", "amx_int8"}, {"SSE41", "AVX", "AVX2", "AVX512_CORE"}),
+    "bfloat16": ({"avx512bw", "avx_ne_convert"}, {"SSE41", "AVX", "AVX2", "AVX2_VNNI"}),
+}
+
+SLOW_BFLOAT16 = (
+    "precision: bf16 is several times slower than float32 on this processor, which lacks AVX-512; choose float32"
+)
+
+
+def has_products_of(dtype: Literal["int8", "bfloat16"]) -> bool:
+    """Whether an x86 processor multiplies such numbers by instructions of their own, as far as Linux tells.
+
+    For int8 these are VNNI and AMX, which add products in 32 bits; for bfloat16 any of AVX-512 make it fast enough.
+    """
+    flags, forbidding = _NEEDED[dtype]
+    if os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in forbidding:
+        return False
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return True
+    found = next((line.split() for line in lines if line.startswith("flags")), None)  # other processors have no flags
+    return found is None or not flags.isdisjoint(found)
