@@ -7,6 +7,7 @@ training needs is in callbacks or in the loss.
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..data.resampling import EpochBatches, ResampledPairs
 from ..io.files import file_errors_as_os_error, publish
 from ..io.manifests import MODEL_FILES, Manifest
 from ..launch.processes import all_ranks_or_none
-from ..launch.signals import ignore_signals
+from ..launch.signals import LoaderSignals
 from .arguments import VaswaniTrainingArguments
 from .averaging import CheckpointAveraging
 from .callbacks import TrainingTotals
@@ -40,7 +41,7 @@ from .divergence import DivergenceGuard
 from .flops import training_flops
 from .loss import LabelSmoothedLoss
 from .muon import Muon, parameter_groups
-from .randomness import SeedByRank
+from .randomness import SeedByRank, derived_seed
 
 
 class VaswaniTrainer(Seq2SeqTrainer):
@@ -145,6 +146,10 @@ class VaswaniTrainer(Seq2SeqTrainer):
             mixed=mixed,
         )
 
+    @cached_property
+    def _loader_signals(self) -> LoaderSignals:
+        return LoaderSignals()
+
     def get_train_dataloader(self) -> DataLoader:
         sampler: TokenBudgetBatchSampler | EpochBatches = self.batch_sampler
         rows = self.train_dataset
@@ -164,8 +169,14 @@ class VaswaniTrainer(Seq2SeqTrainer):
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
-            worker_init_fn=ignore_signals,
+            worker_init_fn=self._loader_signals,
+            generator=torch.Generator().manual_seed(derived_seed(self.args.seed, self.args.process_index)),
         )
+
+    def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
+        loader = super().get_eval_dataloader(*args, **kwargs)
+        loader.base_dataloader.worker_init_fn = self._loader_signals
+        return loader
 
     # A step, counted in tokens and operations.
 
@@ -245,7 +256,8 @@ class VaswaniTrainer(Seq2SeqTrainer):
             verify_checkpoint(Path(checkpoint))
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
-        return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        with self._loader_signals:
+            return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def _run_epoch(self, *, epoch: int, epochs_trained: int, **kwargs: Any) -> None:
         """End a training that is resumed at its end, which the base class would do only after one more step."""
