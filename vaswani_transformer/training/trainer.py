@@ -39,6 +39,7 @@ from .checkpoints import (
 )
 from .divergence import DivergenceGuard
 from .flops import training_flops
+from .likelihood import CorpusLikelihood
 from .loss import LabelSmoothedLoss
 from .muon import Muon, parameter_groups
 from .randomness import SeedByRank, derived_seed
@@ -75,6 +76,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
     state: TrainerState
     batch_sampler: TokenBudgetBatchSampler
+    compute_loss_func: LabelSmoothedLoss
     _staging: Path | None = None  # the staging directory while a checkpoint is being written
 
     def __init__(
@@ -271,14 +273,32 @@ class VaswaniTrainer(Seq2SeqTrainer):
         super()._run_epoch(epoch=epoch, epochs_trained=epochs_trained, **kwargs)
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
-        """Also compute the BLEU, which `compute_metrics` could not; without any effect on later training steps."""
+        """Average the loss over tokens, and compute the BLEU, without any effect on later training steps.
+
+        `compute_metrics` has no model to translate with.
+        """
         device = self.args.device
-        # Every iteration over a `DataLoader`, shuffled or not, draws a seed from the generator that dropout uses.
-        with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
-            if self.validation_bleu is not None and metric_key_prefix == "eval":
-                output.metrics["eval_bleu"] = self.validation_bleu(self.model)
+        training_loss, likelihood = self.compute_loss_func, CorpusLikelihood(self.accelerator)
+        self.compute_loss_func = likelihood
+        try:
+            # Every iteration over a `DataLoader`, shuffled or not, draws a seed from the generator that dropout uses.
+            with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+                output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+                if self.validation_bleu is not None and metric_key_prefix == "eval":
+                    output.metrics["eval_bleu"] = self.validation_bleu(self.model)
+        finally:
+            self.compute_loss_func = training_loss
+        if (mean := likelihood.mean()) is not None:
+            output.metrics[f"{metric_key_prefix}_loss"] = mean
         return output
+
+    def prediction_step(
+        self, model: torch.nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Compute the loss also where the base class translates, and takes another."""
+        if self.args.predict_with_generate and not prediction_loss_only and "labels" in inputs:
+            super().prediction_step(model, dict(inputs), True)
+        return super().prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
 
     # Checkpoints: staged, given a manifest, and published by one rename when all ranks have written theirs.
 
