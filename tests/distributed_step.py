@@ -35,6 +35,7 @@ from vaswani_transformer.training.callbacks import TimeLimit
 from vaswani_transformer.training.divergence import DivergenceError
 from vaswani_transformer.training.elastic_trainer import ElasticTrainer
 from vaswani_transformer.training.loss import LabelSmoothedLoss
+from vaswani_transformer.training.schedule import Ramps
 
 
 NUM_ROWS = 30
@@ -312,12 +313,16 @@ def main(folder: Path) -> None:
             raise
         findings["resumed"] = None  # what older transformers saves of two processes on CPU, this torch does not load
 
-    # The first process's clock says after its third step that it is time to stop.
+    # The first process's clock says after its third step that it is time to stop, and in its first that the warm-up,
+    # of four steps, is over.
     clock = Clock((600, 1)[rank])
-    limited = make_trainer(model(), tokenizer, folder / "limited", callbacks=[clock, TimeLimit(30)])
+    ends = [clock, TimeLimit(30), Ramps(4, falls=True, minutes=30)]
+    limited = make_trainer(model(), tokenizer, folder / "limited", callbacks=ends)
     limited.train()
     clock.stop()
     findings["limited"] = limited.state.global_step
+    logs = limited.state.log_history
+    findings["limited_rates"] = [entry["learning_rate"] for entry in logs if "learning_rate" in entry]
     findings["muon"] = train_with_muon(model(), tokenizer, folder / "muon")
     findings["diverged"] = diverge_on_the_last_rank(model(), tokenizer, folder)
     findings["machines"] = train_without_a_shared_disk(model(), tokenizer, folder)

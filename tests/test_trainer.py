@@ -37,6 +37,7 @@ from vaswani_transformer import (
     VaswaniForConditionalGeneration,
     VaswaniTokenizer,
     average_checkpoints,
+    noam_learning_rate,
 )
 from vaswani_transformer.data.mixing import MixedCorpus
 from vaswani_transformer.training.callbacks import TimeLimit
@@ -329,6 +330,9 @@ def test_processes_save_and_stop_when_the_clock_of_the_first_says_so(two_process
     assert [found["averaged"] for found in two_processes] == [["checkpoint-8", "checkpoint-10"]] * 2
     assert_equal_weights(two_processes[1]["weights"], two_processes[0]["weights"])
     assert [found["limited"] for found in two_processes] == [3, 3]
+    highest = noam_learning_rate(1, 24, warmup_steps=4)  # the warm-up was cut after the first step
+    rates = [pytest.approx(highest / step**0.5) for step in (1, 2, 3)]
+    assert [found["limited_rates"] for found in two_processes] == [rates, rates]
 
 
 @pytest.fixture
