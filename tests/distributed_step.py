@@ -35,6 +35,7 @@ from vaswani_transformer.training.callbacks import TimeLimit
 from vaswani_transformer.training.divergence import DivergenceError
 from vaswani_transformer.training.elastic_trainer import ElasticTrainer
 from vaswani_transformer.training.loss import LabelSmoothedLoss
+from vaswani_transformer.training.schedule import Ramps
 
 
 NUM_ROWS = 30
@@ -42,6 +43,8 @@ EPOCHS = 2
 STEPS_AN_EPOCH = 5  # of the rows and token budgets below
 RESUME_FROM = 8  # in the middle of the second
 DROPOUT = 0.1
+NUM_EVAL_ROWS = 7
+EVAL_BATCHES = (1, 3, 8)  # on one process or two, some of the last are short
 
 
 def make_rows() -> list[dict[str, list[int]]]:
@@ -108,7 +111,7 @@ def make_trainer(
         args,
         mixed=mixed,
         train_dataset=dataset,
-        eval_dataset=Dataset.from_list(make_rows()[:7]),
+        eval_dataset=Dataset.from_list(make_rows()[:NUM_EVAL_ROWS]),
         processing_class=tokenizer,
         callbacks=[NoamSchedule(4), *callbacks],
     )
@@ -119,6 +122,14 @@ class GradientRecorder(TrainerCallback):
 
     def on_pre_optimizer_step(self, *args: Any, model: torch.nn.Module, **kwargs: Any) -> None:
         self.gradients = {name: weights.grad.clone() for name, weights in model.named_parameters()}
+
+
+def evaluate(
+    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, output_dir: Path, size: int, **settings: Any
+) -> float:
+    """The loss that the trainer logs of batches of so many pairs."""
+    settings = {"per_device_eval_batch_size": size, "disable_tqdm": True, **settings}
+    return make_trainer(model, tokenizer, output_dir, **settings).evaluate()["eval_loss"]
 
 
 def one_step_gradients(
@@ -262,7 +273,8 @@ def main(folder: Path) -> None:
         "gradients": {
             accumulation: one_step_gradients(model(), tokenizer, folder / "one", accumulation)
             for accumulation in (1, 2)
-        }
+        },
+        "evaluated": {size: evaluate(model(), tokenizer, folder / "one", size) for size in EVAL_BATCHES},
     }
 
     # The second process's clock says at every step that it is time to save.
@@ -301,12 +313,16 @@ def main(folder: Path) -> None:
             raise
         findings["resumed"] = None  # what older transformers saves of two processes on CPU, this torch does not load
 
-    # The first process's clock says after its third step that it is time to stop.
+    # The first process's clock says after its third step that it is time to stop, and in its first that the warm-up,
+    # of four steps, is over.
     clock = Clock((600, 1)[rank])
-    limited = make_trainer(model(), tokenizer, folder / "limited", callbacks=[clock, TimeLimit(30)])
+    ends = [clock, TimeLimit(30), Ramps(4, falls=True, minutes=30)]
+    limited = make_trainer(model(), tokenizer, folder / "limited", callbacks=ends)
     limited.train()
     clock.stop()
     findings["limited"] = limited.state.global_step
+    logs = limited.state.log_history
+    findings["limited_rates"] = [entry["learning_rate"] for entry in logs if "learning_rate" in entry]
     findings["muon"] = train_with_muon(model(), tokenizer, folder / "muon")
     findings["diverged"] = diverge_on_the_last_rank(model(), tokenizer, folder)
     findings["machines"] = train_without_a_shared_disk(model(), tokenizer, folder)

@@ -137,6 +137,21 @@ def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, co
     assert card.data.base_model is None  # no name on the Hub
 
 
+@pytest.mark.parametrize(
+    ("schedule", "made", "shown"),
+    [({}, 0, "none"), ({"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 150}, 1, "1 of 150")],
+    ids=["constant", "rises"],
+)
+def test_results_and_card_have_the_warm_up_that_was_made(corpus, lively_model, tmp_path, caplog, schedule, made, shown):
+    """The minutes are over with the first step; a constant rate has no warm-up for them to cut."""
+    run = tune(corpus, model=lively_model, output_dir=tmp_path / "run", max_minutes=1e-5, test=None, **schedule)
+    training = RunRecord.load(run / "all_results.json").training
+    assert (training.steps, training.warmup_steps) == (1, made)
+    assert f"| warmup_steps | {shown} | 4,000 |" in (run / "README.md").read_text(encoding="utf-8")
+    if not schedule:
+        assert "warmup_steps" not in caplog.text
+
+
 def test_a_resumed_training_ends_with_the_same_bits_and_has_the_same_parent(
     tuned, lively_model, saved_model, corpus, tmp_path
 ):

@@ -65,6 +65,12 @@ def test_pathologies_are_told_if_the_run_counted_them(results, tmp_path):
     assert line in write(tmp_path / "README.md", results).text
 
 
+@pytest.mark.parametrize(("made", "shown"), [(None, "1,000"), (1000, "1,000"), (70, "70 of 1,000")])
+def test_the_card_tells_of_a_warm_up_that_ended_early(results, tmp_path, made, shown):
+    results["training"]["warmup_steps"] = made
+    assert f"| warmup_steps | {shown} | 4,000 |" in write(tmp_path / "README.md", results).text
+
+
 def altered(value: Any, key: str = "") -> Any:
     """Results in which every number, and every digit of a text, is another."""
     if isinstance(value, dict):

@@ -3,16 +3,27 @@
 import itertools
 import math
 import time
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
+from distributed_step import Clock
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from vaswani_transformer import NoamSchedule, noam_learning_rate
+from vaswani_transformer import (
+    NoamSchedule,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    VaswaniTrainer,
+    noam_learning_rate,
+)
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training import callbacks
-from vaswani_transformer.training.schedule import Ramps, WarmupCheck
+from vaswani_transformer.training.arguments import VaswaniTrainingArguments
+from vaswani_transformer.training.schedule import Ramps, WarmupCheck, steps_of_warmup
 
 
 pytestmark = pytest.mark.system
@@ -104,21 +115,97 @@ def test_a_cooldown_ends_with_the_minutes(tiny, stock_trainer, six_seconds_a_ste
     assert recorder.rates == [[pytest.approx(8.0 * (1 - share))] * 2 for share in done]
 
 
-@pytest.mark.parametrize("minutes", [4, 40])
+def with_warmup(noam: bool, minutes: float) -> list[TrainerCallback]:
+    """The callbacks of a warm-up of six steps, in a training of so many minutes."""
+    return [*[NoamSchedule(6)] * noam, Ramps(6, noam, minutes=minutes)]
+
+
+def rates_of_warmup(noam: bool, cut: int | None) -> list[float]:
+    """Rates of nine steps, of which the warm-up has six, or is cut after `cut`."""
+    rates = []
+    for step in range(1, 10):
+        if cut is not None and step > cut:
+            rates.append(rates[cut - 1] * (math.sqrt(cut / step) if noam else 1.0))
+        elif noam:
+            rates.append(rate_of_equation_3(step, 24, 6))
+        else:
+            rates.append(7.0 * min(1, (step - 1) / 6))  # transformers' warm-up begins with a step at 0
+    return rates
+
+
+RISE_TO_7 = {"learning_rate": 7.0, "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 6}
+
+
+@pytest.mark.parametrize(("minutes", "cut"), [(4, 4), (40, None)])
 @pytest.mark.parametrize("noam", [True, False])
-def test_a_warm_up_takes_a_tenth_of_the_minutes_at_most(tiny, stock_trainer, six_seconds_a_step, caplog, minutes, noam):
+def test_a_warm_up_that_the_minutes_cut_keeps_its_slope(
+    tiny, stock_trainer, six_seconds_a_step, caplog, noam, minutes, cut
+):
     """24 seconds, a tenth of 4 minutes, are four steps; a tenth of 40 minutes has more than the six."""
-    highest = rate_of_equation_3(6, 24, 6) if noam else 7.0
-    settings = {"max_steps": 9, "learning_rate": 7.0, "lr_scheduler_type": "constant_with_warmup", "warmup_steps": 6}
-    ramps, recorder = Ramps(6, highest, minutes=minutes), Recorder()
-    stock_trainer(tiny, *[NoamSchedule(6)] * noam, ramps, recorder, **settings).train()
-    # transformers' warm-up begins with a step at 0
-    expected = [rate_of_equation_3(step, 24, 6) if noam else 7.0 * min(1, (step - 1) / 6) for step in range(1, 10)]
-    for step in range(1, 7):
-        expected[step - 1] = max(expected[step - 1], highest * min(1, step / minutes))
-    assert recorder.rates == [[pytest.approx(rate)] * 2 for rate in expected]
-    warning = "warmup_steps: the warm-up ends after 3 of 6 steps, at a tenth of max_minutes"
-    assert caplog.text.count(warning) == (minutes == 4)
+    recorder = Recorder()
+    trainer = stock_trainer(tiny, *with_warmup(noam, minutes), recorder, max_steps=9, **RISE_TO_7)
+    trainer.train()
+    assert recorder.rates == [[pytest.approx(rate)] * 2 for rate in rates_of_warmup(noam, cut)]
+    assert steps_of_warmup(trainer.state, 6) == (cut or 6)
+    warning = "warmup_steps: the warm-up ends after 4 of 6 steps, at a tenth of max_minutes, with a learning rate of "
+    assert caplog.text.count(warning) == (cut is not None)
+    assert caplog.text.count("warmup_steps: the warm-up ends") == (cut is not None)
+
+
+@pytest.mark.parametrize("noam", [True, False])
+def test_a_resumed_training_knows_where_its_warm_up_was_cut(
+    tiny, stock_trainer, six_seconds_a_step, tmp_path, caplog, noam
+):
+    settings = {"save_strategy": "steps", "save_steps": 5, **RISE_TO_7}
+    stock_trainer(tiny, *with_warmup(noam, 4), max_steps=5, **settings).train()
+    caplog.clear()
+    # With more time the warm-up would go on.
+    resumed = stock_trainer(tiny, *with_warmup(noam, 40), recorder := Recorder(), max_steps=9, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
+    assert recorder.rates == [[pytest.approx(rate)] * 2 for rate in rates_of_warmup(noam, 4)[5:]]
+    assert steps_of_warmup(resumed.state, 6) == 4
+    assert "the warm-up ends" not in caplog.text
+
+
+def test_a_constant_rate_has_no_warm_up_to_cut(tiny, stock_trainer, six_seconds_a_step, caplog):
+    settings = {"learning_rate": 7.0, "lr_scheduler_type": "constant", "max_steps": 9}
+    trainer = stock_trainer(tiny, Ramps(minutes=4), recorder := Recorder(), **settings)
+    trainer.train()
+    assert recorder.rates == [[7.0] * 2] * 9
+    assert steps_of_warmup(trainer.state, 0) == 0
+    assert "warmup_steps" not in caplog.text
+
+
+def test_the_papers_depth_learns_after_a_warm_up_that_was_cut(tokenizer, tmp_path):
+    """Six post-LN layers on each side, with a cut after 54 of 300 steps; a rise to the peak in as many is too steep."""
+    pairs = sorted(phrasebook("train"), key=lambda pair: len(pair[1]))[:1500]
+    rows = [
+        {"input_ids": tokenizer(en)["input_ids"], "labels": tokenizer(text_target=de)["input_ids"]} for en, de in pairs
+    ]
+    torch.manual_seed(0)
+    config = VaswaniConfig(vocab_size=len(tokenizer), d_model=32, d_ff=64, num_heads=4, dropout=0.1, label_smoothing=0)
+    assert config.encoder_layers == config.decoder_layers == 6
+    options = {"source_tokens": 250, "target_tokens": 250, "max_steps": 180, "logging_steps": 30}
+    args = VaswaniTrainingArguments(
+        str(tmp_path), **options, save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True
+    )
+    clock = Clock(2.0)
+    schedule = [clock, NoamSchedule(300), Ramps(300, falls=True, minutes=54 * 2 / 60 / 0.1)]
+    trainer = VaswaniTrainer(
+        VaswaniForConditionalGeneration(config),
+        args,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        callbacks=schedule,
+    )
+    trainer.train()
+    clock.stop()
+    assert steps_of_warmup(trainer.state, 300) == 54
+    counts = Counter(label for row in rows for label in row["labels"])
+    shares = torch.tensor([*counts.values()], dtype=torch.float64) / counts.total()
+    entropy_of_words = -(shares * shares.log()).sum().item()
+    logged = [entry["nll_loss"] for entry in trainer.state.log_history if "nll_loss" in entry]
+    assert logged[-1] < 0.95 * entropy_of_words
 
 
 @pytest.mark.parametrize("check", [WarmupCheck(5), NoamSchedule(5)], ids=["any schedule", "5.3"])

@@ -2,8 +2,8 @@
 
 import os
 import signal
+import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,16 @@ import psutil
 import pytest
 import torch
 from distributed_step import make_trainer
+from helpers import run_python
 from transformers import TrainerCallback
 
-from vaswani_transformer import CheckpointAveraging, VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTrainer
+from vaswani_transformer import (
+    CheckpointAveraging,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    VaswaniTokenizer,
+    VaswaniTrainer,
+)
 from vaswani_transformer.launch import signals
 from vaswani_transformer.launch.endings import Interrupted
 from vaswani_transformer.launch.signals import SignalCheckpoint
@@ -23,6 +30,7 @@ from vaswani_transformer.training.averaging import checkpoints_to_average
 pytestmark = pytest.mark.system
 STEPS = 8
 SCHEDULED = {"save_strategy": "steps", "save_steps": 3, "max_steps": STEPS}
+WORKERS = {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 1}
 
 
 def make_model() -> VaswaniForConditionalGeneration:
@@ -151,24 +159,33 @@ def test_a_second_signal_does_not_wait_for_the_end_of_the_step(tokenizer, tmp_pa
     assert checkpoints(tmp_path) == []
 
 
-class SendSignalToAll(TrainerCallback):
-    """Sends this process and its children a signal in a step, as a terminal does."""
+class SignalAll(TrainerCallback):
+    """Sends this process and its children signals in an evaluation, as a terminal and some schedulers do."""
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == 1:
-            children = psutil.Process().children()
-            assert children
-            for process in (*children, psutil.Process()):
+    def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if not hasattr(self, "children"):
+            self.children = psutil.Process().children()
+            for process in self.children:
                 process.send_signal(signal.SIGINT)
-            for process in children:
-                with suppress(psutil.TimeoutExpired):
-                    process.wait(1)
+                process.send_signal(signal.SIGTERM)
+            psutil.Process().send_signal(signal.SIGTERM)
+            psutil.wait_procs(self.children, 0.3)
 
 
-def test_a_loader_survives_a_signal_to_all_processes(tokenizer, tmp_path):
-    settings = {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 1, "save_strategy": "no"}
-    interrupt(tokenizer, tmp_path, SendSignalToAll(), **settings)
+def test_loaders_survive_signals_to_all_processes(tokenizer, tmp_path):
+    """The workers of the training's loader as those of the evaluation's."""
+    settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 1, "save_strategy": "no"}
+    interrupt(tokenizer, tmp_path, everyone := SignalAll(), **WORKERS, **settings)
     assert checkpoints(tmp_path) == ["checkpoint-2"]
+    assert len(everyone.children) == 2
+
+
+def test_a_program_ends_although_its_loaders_have_workers(saved_model, tmp_path):
+    """Both after a training that ended and after one that failed. The time limit only catches waiting for ever."""
+    finished = run_python([__file__, saved_model, tmp_path], timeout=120)
+    assert finished.returncode == 1
+    assert finished.stdout.endswith("the training has ended\n")
+    assert finished.stderr.endswith("ValueError: on purpose\n")
 
 
 def test_outside_training_a_signal_acts_at_once_and_ends_a_forked_process():
@@ -179,3 +196,18 @@ def test_outside_training_a_signal_acts_at_once_and_ends_a_forked_process():
             signal.raise_signal(signal.SIGTERM)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+
+
+class Fail(TrainerCallback):
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        raise ValueError("on purpose")
+
+
+if __name__ == "__main__":
+    tokenizer, folder = VaswaniTokenizer.from_pretrained(sys.argv[1]), Path(sys.argv[2])
+    settings = {**WORKERS, "eval_strategy": "epoch", "disable_tqdm": True}
+    ended = make_trainer(make_model(), tokenizer, folder, dataloader_persistent_workers=True, **settings)
+    ended.train()
+    print("the training has ended")
+    failed = make_trainer(make_model(), tokenizer, folder, callbacks=[Fail()], **settings)
+    failed.train()

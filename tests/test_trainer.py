@@ -14,10 +14,13 @@ from datasets import Dataset
 from distributed_step import (
     DROPOUT,
     EPOCHS,
+    EVAL_BATCHES,
+    NUM_EVAL_ROWS,
     RESUME_FROM,
     STEPS_AN_EPOCH,
     Clock,
     GradientRecorder,
+    evaluate,
     make_rows,
     make_trainer,
     one_step_gradients,
@@ -34,6 +37,7 @@ from vaswani_transformer import (
     VaswaniForConditionalGeneration,
     VaswaniTokenizer,
     average_checkpoints,
+    noam_learning_rate,
 )
 from vaswani_transformer.data.mixing import MixedCorpus
 from vaswani_transformer.training.callbacks import TimeLimit
@@ -233,6 +237,16 @@ def test_resuming_ends_in_the_same_weights(tmp_path, tokenizer, accumulation, st
     assert_equal_weights(resumed.model.state_dict(), whole.model.state_dict())
 
 
+def test_resuming_with_workers_that_stay_ends_in_the_same_weights(tmp_path, tokenizer):
+    settings = {"dataloader_num_workers": 1, "dataloader_persistent_workers": True, "dataloader_prefetch_factor": 1}
+    settings |= {"save_strategy": "steps", "save_steps": STEPS_AN_EPOCH - 1}
+    whole = make_trainer(make_model(dropout=0.1), tokenizer, tmp_path, **settings)
+    whole.train()
+    resumed = make_trainer(make_model(dropout=0.1), tokenizer, tmp_path, **settings)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STEPS_AN_EPOCH - 1}"))
+    assert_equal_weights(resumed.model.state_dict(), whole.model.state_dict())
+
+
 def test_resuming_ends_in_the_same_weights_on_two_processes(two_processes):
     if Version(transformers.__version__) < Version("5.23") and two_processes[0]["resumed"] is None:
         pytest.skip("this transformers cannot resume what two processes have saved on CPU")
@@ -316,6 +330,9 @@ def test_processes_save_and_stop_when_the_clock_of_the_first_says_so(two_process
     assert [found["averaged"] for found in two_processes] == [["checkpoint-8", "checkpoint-10"]] * 2
     assert_equal_weights(two_processes[1]["weights"], two_processes[0]["weights"])
     assert [found["limited"] for found in two_processes] == [3, 3]
+    highest = noam_learning_rate(1, 24, warmup_steps=4)  # the warm-up was cut after the first step
+    rates = [pytest.approx(highest / step**0.5) for step in (1, 2, 3)]
+    assert [found["limited_rates"] for found in two_processes] == [rates, rates]
 
 
 @pytest.fixture
@@ -407,14 +424,24 @@ def test_two_processes_log_the_same_and_count_both(two_processes):
 # Evaluation.
 
 
-def test_the_evaluation_logs_the_plain_likelihood(tmp_path, tokenizer):
-    model, rows = make_model(dropout=0.1), make_rows()[:7]
-    trainer = make_trainer(model, tokenizer, tmp_path, num_train_epochs=1, eval_strategy="epoch")
-    trainer.train()
+@pytest.fixture(scope="module")
+def expected_evaluation() -> Any:
+    """The negative log-likelihood of all rows by the number of their tokens, without label smoothing."""
+    rows = make_rows()[:NUM_EVAL_ROWS]
     with torch.no_grad():
-        expected = loss_sum(model.double().eval(), rows, epsilon=0.0) / count_labels(rows)
-    logged = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
-    assert logged == [pytest.approx(expected.item(), rel=1e-6)]
+        return pytest.approx(loss_sum(make_model().double(), rows, epsilon=0.0).item() / count_labels(rows), rel=1e-6)
+
+
+@pytest.mark.parametrize("size", EVAL_BATCHES)
+@pytest.mark.parametrize("generate", [False, True])
+def test_the_evaluation_logs_the_likelihood_of_the_corpus(tmp_path, tokenizer, expected_evaluation, size, generate):
+    settings = {"predict_with_generate": generate, "generation_max_length": 4}
+    assert evaluate(make_model(dropout=0.1), tokenizer, tmp_path, size, **settings) == expected_evaluation
+
+
+def test_two_processes_evaluate_each_pair_once(two_processes, expected_evaluation):
+    for found in two_processes:
+        assert found["evaluated"] == dict.fromkeys(EVAL_BATCHES, expected_evaluation)
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])

@@ -87,8 +87,8 @@ decode() {
         ${OPTIONS:-}
 }
 
-# A small model on statutes, and the paper's base model for the same six minutes. Called at the same time, by two calls, they share
-# the GPU.
+# A small model on statutes, and the paper's base model for the same six minutes, with the slope of the paper's warm-up, of which a
+# tenth of the minutes makes a part. Called at the same time, by two calls, they share the GPU.
 canlaws() {
     train_canlaws canlaws canlaws_en_fr
 }

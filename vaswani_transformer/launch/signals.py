@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from multiprocessing.sharedctypes import RawValue
 from types import FrameType
 from typing import Any
 
@@ -105,7 +106,26 @@ def signal_steps(state: TrainerState) -> list[int]:
     return (state.stateful_callbacks or {}).get(_STATE, {}).get("attributes", {}).get("steps", [])
 
 
-def ignore_signals(worker: int) -> None:
-    """`worker_init_fn` of a data loader: its workers ignore the signals, since the last step still needs them."""
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+class LoaderSignals:
+    """`worker_init_fn` of data loaders, whose workers ignore the signals within its context.
+
+    A signal to all processes of a training must not end its workers, since the last step still needs them. After the
+    training SIGTERM ends them: multiprocessing sends it when the program ends, and waits for them.
+    """
+
+    def __init__(self) -> None:
+        self._is_training = RawValue("b", False)  # in memory that this process shares with the workers
+
+    def __call__(self, worker: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if not self._is_training.value:
+            os._exit(0)  # with another status PyTorch would tell of a worker that failed
+
+    def __enter__(self) -> None:
+        self._is_training.value = True
+
+    def __exit__(self, *error: object) -> None:
+        self._is_training.value = False

@@ -90,6 +90,8 @@ def _settings(record: TrainingResults, paper_settings: Mapping[str, str]) -> lis
         values["learning_rate_factor"] = f"none: constant rate {settings.learning_rate:g}"
     if settings.lr_scheduler_type == "constant":
         values["warmup_steps"] = "none"
+    elif record.training.warmup_steps not in (None, settings.warmup_steps):
+        values["warmup_steps"] = f"{record.training.warmup_steps:,} of {settings.warmup_steps:,}"
     stated = {name: (name, value, paper) for name, value, paper in beside_paper(values)}
     stated |= {name: (name, as_text(values[name]), paper) for name, paper in paper_settings.items()}
     return [*stated.values()]

@@ -128,6 +128,7 @@ class RunTraining:
         seconds: Duration, scoring excluded.
         processor_seconds: Processor time of all threads of the main process.
         cost: Cost by Table 2.
+        warmup_steps: Steps in which the learning rate rose; None if it is unknown.
         epochs: Passes over the corpus.
         target_tokens: Target sub-words seen, padding excluded.
         padding_share: Share of padding in the batches planned for the first epoch.
@@ -146,6 +147,7 @@ class RunTraining:
     processes: int
     averaged: list[str]
     resumed_from: str | None
+    warmup_steps: int | None = None
 
     @property
     def is_average(self) -> bool:

@@ -95,7 +95,8 @@ class RecipeTrainingOptions(TrainingOptions):
     )
     warmup_steps: int = option(
         4000,
-        "Steps until the learning rate is highest (5.3); at most a tenth of max_minutes.",
+        "Steps until the learning rate is highest (5.3). A tenth of max_minutes ends them earlier; the rate then has "
+        "risen as steeply, but not as high.",
         COUNT,
         decides="weights",
         paper=4000,
@@ -106,7 +107,7 @@ class RecipeTrainingOptions(TrainingOptions):
     lr_scheduler_type: Literal["inverse_sqrt", "constant", "constant_with_warmup"] = option(
         "inverse_sqrt",
         "The schedule of 5.3; or 'constant' for learning_rate in every step, 'constant_with_warmup' for a rise to it "
-        "over warmup_steps.",
+        "over warmup_steps. If max_minutes cut the rise short, the rate stays where it is.",
         decides="weights",
         paper="inverse_sqrt",
     )

@@ -35,7 +35,7 @@ from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.elastic_trainer import ElasticTrainer
 from ..training.precision import fastest_precision, relative_speeds
 from ..training.progress import TrainingProgress
-from ..training.schedule import NoamSchedule, Ramps, WarmupCheck, noam_learning_rate
+from ..training.schedule import NoamSchedule, Ramps, WarmupCheck, steps_of_warmup
 from ..training.trainer import VaswaniTrainer
 from .costs import measure_cost
 from .plots import plot_learning_curve
@@ -193,26 +193,30 @@ class TrainingRun:
             eval_dataset=concatenate_datasets(held_out) if held_out else None,
             processing_class=data.tokenizer,
             validation_bleu=bleu,
-            callbacks=[*self._schedule(config.d_model), self.averaging, self.signal_checkpoint],
+            callbacks=[*self._schedule(), self.averaging, self.signal_checkpoint],
         )
         if not args.disable_tqdm:
             trainer.remove_callback(ProgressCallback)
             trainer.add_callback(TrainingProgress(args.max_minutes))
         return trainer
 
-    def _schedule(self, d_model: int) -> Iterator[Any]:
+    @property
+    def _warmup_steps(self) -> int:
+        """The steps in which the learning rate is to rise; 0 if it is constant from the beginning."""
+        return 0 if self.args.lr_scheduler_type == "constant" else self.args.warmup_steps
+
+    def _schedule(self) -> Iterator[Any]:
         """Callbacks that set the learning rate (5.3), and end the training early."""
         args = self.args
         if args.max_minutes is not None:
             yield TimeLimit(args.max_minutes)
-        highest = args.learning_rate
-        if args.lr_scheduler_type == "inverse_sqrt":
+        is_papers = args.lr_scheduler_type == "inverse_sqrt"
+        if is_papers:
             yield NoamSchedule(args.warmup_steps, args.learning_rate_factor)
-            highest = noam_learning_rate(args.warmup_steps, d_model, args.warmup_steps, args.learning_rate_factor)
-        elif args.lr_scheduler_type == "constant_with_warmup":
-            yield WarmupCheck(args.warmup_steps)
+        elif self._warmup_steps:
+            yield WarmupCheck(self._warmup_steps)
         if args.cooldown or args.max_minutes is not None:
-            yield Ramps(args.warmup_steps, highest, args.cooldown, args.max_minutes)
+            yield Ramps(self._warmup_steps, is_papers, args.cooldown, args.max_minutes)
         if args.early_stopping_patience is not None:
             yield EarlyStopping(args.early_stopping_patience)
 
@@ -250,6 +254,7 @@ class TrainingRun:
             processor_seconds=trainer.totals.processor_seconds,
             cost=measure_cost(trainer),
             steps=trainer.state.global_step,
+            warmup_steps=steps_of_warmup(trainer.state, self._warmup_steps),
             epochs=trainer.state.epoch,
             target_tokens=int(trainer.totals.target_tokens),
             padding_share=trainer.batch_sampler.padding_share,

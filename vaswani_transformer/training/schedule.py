@@ -4,6 +4,7 @@ It rises linearly for `warmup_steps` steps, then falls with the inverse square r
 The authors' code calls this schedule "noam". A cooldown at the end of the training is opt-in.
 """
 
+import math
 from typing import Any
 
 from torch.optim import Optimizer
@@ -19,6 +20,7 @@ logger = logging.get_logger(__name__)
 
 # The longest warm-up, as a share of a training's minutes. The paper's has 4 % of its steps.
 WARMUP_SHARE = 0.1
+_CUT = "warmup_cut"  # name in `TrainerState.stateful_callbacks`
 
 
 def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> float:
@@ -78,25 +80,26 @@ class NoamSchedule(WarmupCheck):
 class Ramps(TrainerCallback):
     """Fits the rise and the fall of any schedule's rate into the time of the training.
 
-    A warm-up ends after its steps, or after a tenth of the minutes, if that comes first. A warning tells of the latter,
-    since post-LN layers need their warm-up (Xiong et al. 2020). A cooldown lowers the rate to zero at the end, in a
-    straight line; the paper averages checkpoints instead (6.1). The training ends after `args.max_steps`, or after the
-    minutes, if that comes first. Where a callback is the schedule, this one follows it.
+    A warm-up ends after its steps, or after a tenth of the minutes, if that comes first. The rate then has risen as
+    steeply as the schedule asks, but not as high: post-LN layers do not learn after a steeper rise (Xiong et al. 2020).
+    From there it falls with the inverse square root of the step number, as in 5.3, or stays. Checkpoints hold where the
+    warm-up was cut. A cooldown lowers the rate to zero at the end, in a straight line; the paper averages checkpoints
+    instead (6.1). The training ends after `args.max_steps`, or after the minutes, if that comes first. Where a callback
+    is the schedule, this one follows it.
 
     Args:
-        warmup_steps: Steps in which the schedule's rate rises.
-        highest: The rate after them.
+        warmup_steps: Steps in which the schedule's rate rises; 0 without a warm-up.
+        falls: Whether the rate falls after a warm-up that was cut.
         cooldown: Share of the training in which the rate falls; 1 for all of it, 0 for no cooldown.
         minutes: Limit of `TimeLimit`; by default the steps alone count.
     """
 
     def __init__(
-        self, warmup_steps: float = 0, highest: float = 0.0, cooldown: float = 0.0, minutes: float | None = None
+        self, warmup_steps: int = 0, falls: bool = False, cooldown: float = 0.0, minutes: float | None = None
     ) -> None:
-        self.warmup_steps, self.highest = warmup_steps, highest
+        self.warmup_steps, self.falls = warmup_steps, falls
         self.cooldown, self.minutes = cooldown, minutes
         self._began = self._passed = 0.0
-        self._is_told = False  # that the warm-up was cut short
         self._rates: list[float] = []  # the schedule's
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -113,22 +116,43 @@ class Ramps(TrainerCallback):
             time_share = self._passed / self.minutes
         left = max(0.0, 1.0 - max(state.global_step / state.max_steps, time_share))
         fall = min(1.0, left / self.cooldown) if self.cooldown else 1.0
-        is_warmup = state.global_step < self.warmup_steps
-        lowest = min(1.0, time_share / WARMUP_SHARE) * self.highest if is_warmup else 0.0
-        if is_warmup and time_share >= WARMUP_SHARE and not self._is_told and state.is_world_process_zero:
-            self._is_told = True
-            logger.warning(
-                f"warmup_steps: the warm-up ends after {state.global_step} of {self.warmup_steps:g} steps, at a tenth "
-                "of max_minutes; if the loss stops falling, train longer, or lower the learning rate"
-            )
         self._rates = [group["lr"] for group in kwargs["optimizer"].param_groups]
-        fitted = [fall * max(rate, lowest) for rate in self._rates]
+        if time_share >= WARMUP_SHARE:
+            self._cut_warmup(state)
+        fitted = [fall * rate for rate in self._rates_after_cut(state)]
         _set_rates(kwargs["optimizer"], kwargs["lr_scheduler"], fitted)
+
+    def _cut_warmup(self, state: TrainerState) -> None:
+        """Make the coming step the last of a warm-up that would go on; not if its rate is 0, as the first may be."""
+        step = state.global_step + 1
+        if step >= self.warmup_steps or _CUT in state.stateful_callbacks or not all(self._rates):
+            return
+        state.stateful_callbacks[_CUT] = {"args": {}, "attributes": {"step": step, "rates": self._rates}}
+        if state.is_world_process_zero:
+            logger.warning(
+                f"warmup_steps: the warm-up ends after {step} of {self.warmup_steps} steps, at a tenth of max_minutes, "
+                f"with a learning rate of {max(self._rates):.2g}; for a higher one, train longer or set fewer"
+            )
+
+    def _rates_after_cut(self, state: TrainerState) -> list[float]:
+        """The schedule's rates, or, after a cut, those that follow from it."""
+        if _CUT not in state.stateful_callbacks:
+            return self._rates
+        cut = state.stateful_callbacks[_CUT]["attributes"]
+        share = math.sqrt(cut["step"] / (state.global_step + 1)) if self.falls else 1.0
+        return [share * rate for rate in cut["rates"]]
 
     def on_optimizer_step(self, *_: Any, optimizer: Optimizer, **__: Any) -> None:
         """Give the schedule's rates back, since no schedule sets them after a step that the gradient scaler skips."""
         for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate
+
+
+def steps_of_warmup(state: TrainerState, warmup_steps: int) -> int:
+    """Steps of the warm-up that a training has made; fewer than `warmup_steps` if it was cut."""
+    if _CUT in state.stateful_callbacks:
+        return state.stateful_callbacks[_CUT]["attributes"]["step"]
+    return min(warmup_steps, state.global_step)
 
 
 def _set_rates(optimizer: Optimizer, scheduler: LRScheduler, rates: list[float]) -> None:

@@ -7,6 +7,7 @@ training needs is in callbacks or in the loss.
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from ..data.resampling import EpochBatches, ResampledPairs
 from ..io.files import file_errors_as_os_error, publish
 from ..io.manifests import MODEL_FILES, Manifest
 from ..launch.processes import all_ranks_or_none
-from ..launch.signals import ignore_signals
+from ..launch.signals import LoaderSignals
 from .arguments import VaswaniTrainingArguments
 from .averaging import CheckpointAveraging
 from .callbacks import TrainingTotals
@@ -38,9 +39,10 @@ from .checkpoints import (
 )
 from .divergence import DivergenceGuard
 from .flops import training_flops
+from .likelihood import CorpusLikelihood
 from .loss import LabelSmoothedLoss
 from .muon import Muon, parameter_groups
-from .randomness import SeedByRank
+from .randomness import SeedByRank, derived_seed
 
 
 class VaswaniTrainer(Seq2SeqTrainer):
@@ -74,6 +76,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
     state: TrainerState
     batch_sampler: TokenBudgetBatchSampler
+    compute_loss_func: LabelSmoothedLoss
     _staging: Path | None = None  # the staging directory while a checkpoint is being written
 
     def __init__(
@@ -145,6 +148,10 @@ class VaswaniTrainer(Seq2SeqTrainer):
             mixed=mixed,
         )
 
+    @cached_property
+    def _loader_signals(self) -> LoaderSignals:
+        return LoaderSignals()
+
     def get_train_dataloader(self) -> DataLoader:
         sampler: TokenBudgetBatchSampler | EpochBatches = self.batch_sampler
         rows = self.train_dataset
@@ -164,8 +171,14 @@ class VaswaniTrainer(Seq2SeqTrainer):
             pin_memory=self.args.dataloader_pin_memory,
             persistent_workers=self.args.dataloader_persistent_workers,
             prefetch_factor=self.args.dataloader_prefetch_factor,
-            worker_init_fn=ignore_signals,
+            worker_init_fn=self._loader_signals,
+            generator=torch.Generator().manual_seed(derived_seed(self.args.seed, self.args.process_index)),
         )
+
+    def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> DataLoader:
+        loader = super().get_eval_dataloader(*args, **kwargs)
+        loader.base_dataloader.worker_init_fn = self._loader_signals
+        return loader
 
     # A step, counted in tokens and operations.
 
@@ -245,7 +258,8 @@ class VaswaniTrainer(Seq2SeqTrainer):
             verify_checkpoint(Path(checkpoint))
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
-        return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
+        with self._loader_signals:
+            return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def _run_epoch(self, *, epoch: int, epochs_trained: int, **kwargs: Any) -> None:
         """End a training that is resumed at its end, which the base class would do only after one more step."""
@@ -259,14 +273,32 @@ class VaswaniTrainer(Seq2SeqTrainer):
         super()._run_epoch(epoch=epoch, epochs_trained=epochs_trained, **kwargs)
 
     def evaluation_loop(self, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any) -> EvalLoopOutput:
-        """Also compute the BLEU, which `compute_metrics` could not; without any effect on later training steps."""
+        """Average the loss over tokens, and compute the BLEU, without any effect on later training steps.
+
+        `compute_metrics` has no model to translate with.
+        """
         device = self.args.device
-        # Every iteration over a `DataLoader`, shuffled or not, draws a seed from the generator that dropout uses.
-        with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
-            output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
-            if self.validation_bleu is not None and metric_key_prefix == "eval":
-                output.metrics["eval_bleu"] = self.validation_bleu(self.model)
+        training_loss, likelihood = self.compute_loss_func, CorpusLikelihood(self.accelerator)
+        self.compute_loss_func = likelihood
+        try:
+            # Every iteration over a `DataLoader`, shuffled or not, draws a seed from the generator that dropout uses.
+            with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
+                output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
+                if self.validation_bleu is not None and metric_key_prefix == "eval":
+                    output.metrics["eval_bleu"] = self.validation_bleu(self.model)
+        finally:
+            self.compute_loss_func = training_loss
+        if (mean := likelihood.mean()) is not None:
+            output.metrics[f"{metric_key_prefix}_loss"] = mean
         return output
+
+    def prediction_step(
+        self, model: torch.nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Compute the loss also where the base class translates, and takes another."""
+        if self.args.predict_with_generate and not prediction_loss_only and "labels" in inputs:
+            super().prediction_step(model, dict(inputs), True)
+        return super().prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
 
     # Checkpoints: staged, given a manifest, and published by one rename when all ranks have written theirs.
 
