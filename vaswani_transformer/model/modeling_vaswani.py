@@ -35,8 +35,8 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
-from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
-from .step_decoder_vaswani import CACHE, SourceTokens, named_cache
+from .generation_vaswani import VaswaniGenerationMixin, drop_filled_length, paper_generation_config
+from .step_decoder_vaswani import CACHE, SourceTokens, as_encoder_outputs, named_cache
 
 
 # Names of `restricted_attention_forward` and `unpadded_attention_forward` among the attention implementations.
@@ -597,11 +597,15 @@ class VaswaniModel(VaswaniPreTrainedModel):
         """
         if attention_mask is None and input_ids is not None:
             attention_mask = input_ids.ne(self.config.pad_token_id)  # [batch, source]
-        encoded = encoder_outputs
-        if encoded is None:
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            raise ValueError(
+                "give either decoder_input_ids or decoder_inputs_embeds; for a trainer whose loss takes the labels, "
+                "DataCollatorForSeq2Seq(tokenizer, model=model) makes them"
+            )
+        if encoder_outputs is None:
             encoded = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
-        elif not isinstance(encoded, BaseModelOutput):
-            encoded = BaseModelOutput(*encoded)
+        else:
+            encoded = as_encoder_outputs(encoder_outputs)
         decoded = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
@@ -652,6 +656,11 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         if {name for name in model.generation_config.to_diff_dict() if name[0] != "_"} <= _NOT_SEARCH:
             model.generation_config = paper_generation_config(model.config)
         return loaded
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """Save the model; see `transformers.PreTrainedModel.save_pretrained`."""
+        drop_filled_length(self.generation_config)
+        super().save_pretrained(*args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """Shift labels `[batch, target]` right by one position, after the start token (3.1)."""
