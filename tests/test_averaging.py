@@ -85,6 +85,19 @@ def test_sharded_checkpoints_have_the_mean_of_whole_ones(tmp_path, config):
         np.testing.assert_array_equal(tensor.numpy(), expected[name].astype(np.float32))
 
 
+def test_the_adapters_of_peft_have_their_mean(directories, tmp_path):
+    expected = mean_on_disk(directories)
+    for directory in directories:
+        (directory / "model.safetensors").rename(directory / "adapter_model.safetensors")
+    average = average_checkpoints(directories)
+    assert average.keys() == expected.keys()
+    for name, tensor in average.items():
+        np.testing.assert_array_equal(tensor.numpy(), expected[name].astype(np.float32))
+    (tmp_path / "one" / "adapter_model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"/one: has no model.safetensors, and no adapter_model.safetensors$"):
+        average_checkpoints(directories)
+
+
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
@@ -209,6 +222,15 @@ def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, conf
 def test_settings_that_defeat_averaging_are_refused_before_training(tmp_path, tiny, make_trainer, settings, message):
     trainer = make_trainer(tiny, CheckpointAveraging(3), **settings)
     with pytest.raises(ValueError, match=message):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+@pytest.mark.system
+def test_adapters_that_would_not_be_averaged_are_refused_before_training(tiny, make_trainer):
+    tiny.peft_config = {}  # as `add_adapter` of transformers leaves it
+    trainer = make_trainer(tiny, CheckpointAveraging(3))
+    with pytest.raises(ValueError, match=r"^model: adapters of add_adapter cannot be averaged"):
         trainer.train()
     assert trainer.state.global_step == 0
 

@@ -19,6 +19,7 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
+from vaswani_transformer.io.manifests import Manifest
 from vaswani_transformer.training.checkpoints import checkpoint_damage, newest_complete_checkpoint
 
 
@@ -108,6 +109,21 @@ def test_a_damaged_checkpoint_is_skipped_by_name(copied, file, damage, warnings)
     assert str(copied / "checkpoint-6") in warning
     assert file in warning
     assert len(warning.splitlines()) == 1
+
+
+def test_a_checkpoint_of_adapters_is_complete_with_their_configuration(copied):
+    """PEFT saves no config.json, and adapters of a name in a folder of their own."""
+    for directory, adapters in ((copied / "checkpoint-4", "."), (copied / "checkpoint-6", "named")):
+        (directory / "config.json").unlink()
+        (directory / adapters).mkdir(exist_ok=True)
+        (directory / "model.safetensors").rename(directory / adapters / "adapter_model.safetensors")
+        (directory / adapters / "adapter_config.json").write_text("{}", encoding="utf-8")
+        Manifest.from_files(directory).save(directory)
+    assert newest_complete_checkpoint(copied) == copied / "checkpoint-6"
+    flip_a_byte(copied / "checkpoint-6" / "named" / "adapter_model.safetensors")
+    assert newest_complete_checkpoint(copied) == copied / "checkpoint-4"
+    (copied / "checkpoint-4" / "adapter_config.json").unlink()
+    assert newest_complete_checkpoint(copied) == copied / "checkpoint-2"
 
 
 def test_a_damaged_checkpoint_is_refused_when_it_is_named(copied, train):

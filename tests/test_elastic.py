@@ -141,4 +141,6 @@ def test_what_does_not_go_with_elastic_training_is_refused(folder: Path, tmp_pat
         VaswaniTrainingArguments(str(tmp_path), use_cpu=True, average_tokens_across_devices=False)
     elastic = elastic_trainer(folder, tmp_path)
     with pytest.raises(ValueError, match=r"^virtual_ranks: .*ElasticTrainer"):
-        VaswaniTrainer(elastic.model, elastic.args, train_dataset=elastic.train_dataset)
+        VaswaniTrainer(
+            elastic.model, elastic.args, train_dataset=elastic.train_dataset, processing_class=elastic.processing_class
+        )

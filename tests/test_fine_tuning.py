@@ -287,6 +287,15 @@ def test_a_model_whose_tokenizer_does_not_encode_targets_is_refused(corpus, tmp_
     assert "the model's tokenizer has two vocabularies, and encodes with the source's only" in message
 
 
+def test_a_model_whose_search_options_cannot_be_saved_is_refused_at_once(lively_model, tmp_path):
+    path = shutil.copytree(lively_model, tmp_path / "parent") / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"temperature": 0.5}), encoding="utf-8")
+    languages = {"source_language": "en", "target_language": "de"}
+    model, data = ModelArguments(model=str(path.parent)), DataArguments(train=["phrasebook"], **languages)
+    with pytest.raises(ValueError, match=r"^model: .*/parent: generation_config.json: .* or unset `temperature`"):
+        open_parent(model, data)
+
+
 def test_a_warmup_instead_of_a_rate_chooses_the_papers_schedule(corpus, lively_model, tmp_path):
     run = tune(
         corpus, model=lively_model, output_dir=tmp_path / "run", max_steps=2, warmup_steps=2, **dict.fromkeys(RATE)

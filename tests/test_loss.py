@@ -90,3 +90,11 @@ def test_half_precision_logits_are_computed_in_float32(logits, labels, dtype):
     loss = LabelSmoothedLoss(0.1)(outputs(rounded), labels)
     assert loss.dtype == torch.float32
     assert loss.item() == pytest.approx(szegedy_sum(rounded, labels, 0.1) / 9, rel=1e-6)
+
+
+def test_a_stock_trainer_whose_collator_does_not_know_the_model_is_told_what_to_do(tiny):
+    """It takes the labels away from the model, of which the collator must then have made the decoder's inputs."""
+    with pytest.raises(
+        ValueError, match=r"give either decoder_input_ids or .*DataCollatorForSeq2Seq\(tokenizer, model="
+    ):
+        tiny(torch.tensor([[7, 8, 1]]))

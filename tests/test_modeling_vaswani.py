@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from transformers import AutoModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
+from transformers.modeling_outputs import Seq2SeqModelOutput
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.model.modeling_vaswani import VaswaniAttention, drop_out, sinusoidal_positions, source_mask
@@ -280,6 +281,37 @@ def test_the_cache_has_both_of_its_names_in_every_part(model):
         empty = EncoderDecoderCache(DynamicCache(), DynamicCache())
         second = part(**inputs, **{tokens: target[:, 3:]}, cache=empty, past_key_values=prefix)  # as with PEFT's prefix
         torch.testing.assert_close(second[0], expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_encoded_sources_may_be_any_output_or_a_tuple(model):
+    source, target = padded_batch()
+    inputs = {"attention_mask": source.ne(PAD), "decoder_input_ids": target}
+    encoded = model.get_encoder()(source, source.ne(PAD))
+    expected, translations = model(encoder_outputs=encoded, **inputs).logits, model.generate(source, max_new_tokens=3)
+    last = encoded.last_hidden_state
+    for given in ((last,), [last], (last, None, None, None), {"last_hidden_state": last}, Seq2SeqModelOutput(last)):
+        assert torch.equal(model(encoder_outputs=given, **inputs).logits, expected)
+        found = model.generate(encoder_outputs=given, attention_mask=source.ne(PAD), max_new_tokens=3)
+        assert torch.equal(found, translations)
+    for given in ((), last, {"logits": last}, (last[0],)):
+        for call in (model, model.generate):
+            with pytest.raises(TypeError, match=r"^encoder_outputs: must be what the encoder returns, or a tuple"):
+                call(encoder_outputs=given, **inputs)
+
+
+@torch.no_grad()
+def test_a_tuple_of_keys_and_values_is_refused_with_what_to_make_of_it(model):
+    source, target = padded_batch()
+    prefix = model(source, decoder_input_ids=target[:, :3], use_cache=True)[CACHE]
+    parts = [part.layers for part in (prefix.self_attention_cache, prefix.cross_attention_cache)]
+    layers = tuple((own.keys, own.values, cross.keys, cross.values) for own, cross in zip(*parts, strict=True))
+    for call in (model, model.model, model.generate):
+        with pytest.raises(TypeError, match=r"is a tuple; EncoderDecoderCache\(layers\) makes one"):
+            call(source, decoder_input_ids=target[:, 3:], **{CACHE: layers})
+    made = model(source, decoder_input_ids=target[:, 3:], **{CACHE: EncoderDecoderCache(layers)}).logits
+    expected = model(source, decoder_input_ids=target).logits[:, 3:]
+    torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_keyword_that_a_release_renames_is_an_error(model):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 from distributed_step import (
     DROPOUT,
     EPOCHS,
@@ -30,12 +30,14 @@ from helpers import run_ranks
 from packaging.version import Version
 from torch._dynamo.utils import counters
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import DataCollatorForSeq2Seq, GenerationConfig
 
 from vaswani_transformer import (
     CheckpointAveraging,
     VaswaniConfig,
     VaswaniForConditionalGeneration,
     VaswaniTokenizer,
+    VaswaniTrainingArguments,
     average_checkpoints,
     noam_learning_rate,
 )
@@ -421,7 +423,133 @@ def test_two_processes_log_the_same_and_count_both(two_processes):
     assert first[1] < first[0]
 
 
+# Arguments.
+
+
+class TorchRows(torch.utils.data.Dataset):
+    """A dataset of torch, with a field that is for no model."""
+
+    def __init__(self, rows: list[dict[str, list[int]]]) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return {**self.rows[index], "text": f"sentence {index}"}
+
+
+class Endless(torch.utils.data.IterableDataset):
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        return iter(make_rows())
+
+
+ROWS = Dataset.from_list(make_rows())
+REFUSED = {
+    "nothing": ({"model": None}, r"^model, model_init: give a model"),
+    "model_init": ({"model": None, "model_init": make_model}, r"^model, model_init: give a model"),
+    "no args": ({"args": None}, r"^args: must be VaswaniTrainingArguments, is NoneType"),
+    "other args": ({"args": object()}, r"^args: must be VaswaniTrainingArguments, is object$"),
+    "no tokenizer": ({"processing_class": None}, r"^processing_class: give the tokenizer, or a data_collator"),
+    "another loss": ({"compute_loss_func": print}, r"^compute_loss_func: the loss is LabelSmoothedLoss; use Seq2Seq"),
+    "other labels": ({"label_names": ["targets"]}, r"^label_names: .* column labels, not \['targets'\]$"),
+    "stream": (
+        {"train_dataset": ROWS.to_iterable_dataset()},
+        r"^train_dataset: must .* unlike IterableDataset; give a",
+    ),
+    "stream of torch": ({"train_dataset": Endless()}, r"^train_dataset: must have a length .* unlike Endless; give"),
+    "splits": ({"train_dataset": DatasetDict(train=ROWS)}, r"^train_dataset: must have .* unlike DatasetDict; give"),
+    "no rows": ({"train_dataset": []}, r"^train_dataset: has no rows$"),
+    "text": (
+        {"train_dataset": [{"text": "A"}]},
+        r"^train_dataset: must have the columns input_ids and .*, has text; tok",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_trainer_cannot_use_is_refused_by_name(tmp_path, tokenizer, case):
+    given, message = REFUSED[case]
+    label_names = given.get("label_names")
+    args = VaswaniTrainingArguments(str(tmp_path), report_to="none", use_cpu=True, label_names=label_names)
+    arguments = {"model": make_model(), "args": args, "train_dataset": ROWS, "processing_class": tokenizer, **given}
+    with pytest.raises(ValueError, match=message) as refusal:
+        VaswaniTrainer(**{name: value for name, value in arguments.items() if name != "label_names"})
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_training_without_a_dataset_is_refused(tmp_path, tokenizer):
+    trainer = make_trainer(make_model(), tokenizer, tmp_path, train_dataset=None)
+    with pytest.raises(ValueError, match=r"^train_dataset: there is none to train on"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_a_dataset_of_torch_trains_as_one_of_datasets(tmp_path, tokenizer, dropout):
+    trained = []
+    for rows in (ROWS, TorchRows(make_rows()), make_rows()):
+        settings = {"max_steps": 2, "bpe_dropout": dropout}
+        trainer = make_trainer(make_model(), tokenizer, tmp_path, train_dataset=rows, **settings)
+        trainer.train()
+        trained.append((trainer.rows_by_epoch(), trainer.model.state_dict()))
+    for batches, weights in trained[1:]:
+        assert batches == trained[0][0]
+        assert_equal_weights(weights, trained[0][1])
+
+
+@pytest.mark.parametrize("virtual_ranks", [None, 2])
+def test_a_collator_need_not_know_the_model(tmp_path, tokenizer, virtual_ranks):
+    """The stock collator makes the decoder's inputs only if it does."""
+    losses, weights = [], []
+    for collator in (None, DataCollatorForSeq2Seq(tokenizer)):
+        trainer = make_trainer(make_model(), tokenizer, tmp_path, max_steps=2, virtual_ranks=virtual_ranks)
+        trainer.data_collator = collator or trainer.data_collator
+        trainer.train()
+        losses.append(trainer.evaluate()["eval_loss"])
+        weights.append(trainer.model.state_dict())
+    assert losses[0] == losses[1]
+    assert_equal_weights(weights[1], weights[0])
+
+
+def test_search_options_that_cannot_be_saved_are_refused_before_the_first_step(tmp_path, tokenizer):
+    model = make_model()
+    model.generation_config.temperature = 0.5
+    trainer = make_trainer(model, tokenizer, tmp_path, save_strategy="steps", save_steps=1)
+    with pytest.raises(ValueError, match=r"^generation_config: .*`do_sample=True` or unset `temperature`") as refusal:
+        trainer.train()
+    assert len(str(refusal.value).splitlines()) == 1
+    assert trainer.state.global_step == 0
+    assert not [*tmp_path.iterdir()]
+
+
 # Evaluation.
+
+
+@pytest.mark.parametrize("is_stock", [True, False])
+def test_translating_in_evaluations_leaves_no_limit_of_twenty_tokens(
+    tmp_path, tokenizer, stock_trainer, caplog, is_stock
+):
+    """transformers' trainer fills it in after each batch, and its `generate` warns of it in the next."""
+    settings = {
+        "predict_with_generate": True,
+        "per_device_eval_batch_size": 1,
+        "max_steps": 1,
+        "save_strategy": "steps",
+    }
+    settings |= {"save_steps": 1, "eval_strategy": "steps", "eval_steps": 1, "logging_steps": 1}
+    if is_stock:
+        trainer = stock_trainer(make_model(), **settings)
+    else:
+        trainer = make_trainer(make_model(), tokenizer, tmp_path, **settings)
+    trainer.compute_metrics = lambda predicted: {"longest": predicted.predictions.shape[1]}
+    trainer.train()
+    assert trainer.evaluate(trainer.train_dataset)["eval_longest"] > 0
+    assert "max_length" not in caplog.text
+    trainer.save_model(tmp_path / "final")
+    for directory in (tmp_path / "checkpoint-1", tmp_path / "final"):
+        saved = GenerationConfig.from_pretrained(directory)
+        assert saved.max_length is None
+        assert saved.max_new_tokens_over_source == 50
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,16 @@
 """PEFT: adapters learn, forward and beam search see them, and the model beneath stays as it was."""
 
 import copy
+import shutil
 
 import peft
 import pytest
 import torch
+from datasets import Dataset
+from safetensors.torch import load_file
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
+
+from vaswani_transformer import CheckpointAveraging, VaswaniTrainer, VaswaniTrainingArguments
 
 
 LINEAR = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"]
@@ -90,3 +96,77 @@ def test_one_batch_of_several_adapters(model, encode, pairs, train):
     expected = torch.stack([scores[name][index] for index, name in enumerate(names)])
     error = (mixed - expected).abs().max().item()
     assert error < 1e-4
+
+
+TRAINERS = {
+    "Seq2SeqTrainer": (Seq2SeqTrainer, Seq2SeqTrainingArguments, {"per_device_train_batch_size": 4}),
+    "VaswaniTrainer": (VaswaniTrainer, VaswaniTrainingArguments, {"source_tokens": 100, "target_tokens": 100}),
+}
+
+
+@pytest.fixture
+def make_trainer(tokenizer, pairs, tmp_path):
+    """Makes a trainer of an adapter of this name, of four steps, that saves at each."""
+    rows = Dataset.from_list([dict(tokenizer(source, text_target=target)) for source, target in pairs])
+
+    def make(model, name, adapter, *callbacks):
+        trainer_class, arguments_class, sizes = TRAINERS[name]
+        torch.manual_seed(0)
+        args = arguments_class(
+            str(tmp_path),
+            max_steps=4,
+            save_strategy="steps",
+            save_steps=1,
+            learning_rate=1e-2,
+            report_to="none",
+            use_cpu=True,
+            **sizes,
+        )
+        return trainer_class(
+            peft.get_peft_model(copy.deepcopy(model), lora(), adapter),
+            args,
+            train_dataset=rows,
+            processing_class=tokenizer,
+            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+            callbacks=[*callbacks],
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("adapter", ["default", "named"])
+@pytest.mark.parametrize("name", TRAINERS)
+def test_resuming_and_averaging(model, logits, make_trainer, tmp_path, name, adapter):
+    """Trained with CheckpointAveraging, resumed: the adapter is the mean of the last, the model beneath unchanged"""
+    plain, averaging = logits(model), CheckpointAveraging(2)
+    whole = make_trainer(model, name, adapter, averaging)
+    whole.train()
+    tuned = whole.model.eval()
+    saved = [each / ("" if adapter == "default" else adapter) for each in averaging.averaged]
+    assert [each.name for each in averaging.averaged] == ["checkpoint-3", "checkpoint-4"]
+    first, second = (load_file(each / "adapter_model.safetensors") for each in saved)
+    for part, weights in peft.get_peft_model_state_dict(tuned, adapter_name=adapter).items():
+        torch.testing.assert_close(weights, (first[part] + second[part]) / 2)
+        assert not torch.equal(first[part], second[part])
+    averaged = logits(tuned)
+    with tuned.disable_adapter():
+        assert torch.equal(logits(tuned), plain)
+    whole.save_model(tmp_path / "final")
+    folder = tmp_path / "final" / ("" if adapter == "default" else adapter)
+    assert torch.equal(logits(peft.PeftModel.from_pretrained(copy.deepcopy(model), folder).eval()), averaged)
+    # The mean of the factors is not quite that of their products, but much nearer to it than a checkpoint is.
+    merged = [
+        peft.PeftModel.from_pretrained(copy.deepcopy(model), each).merge_and_unload().state_dict() for each in saved
+    ]
+    mean = copy.deepcopy(model)
+    mean.load_state_dict({part: (merged[0][part] + merged[1][part]) / 2 for part in merged[0]})
+    of_products = logits(mean)
+    last = logits(peft.PeftModel.from_pretrained(copy.deepcopy(model), saved[1]).eval())
+    assert (averaged - of_products).norm() < 0.1 * (last - of_products).norm()
+
+    for each in averaging.averaged:
+        shutil.rmtree(each)
+    resumed = make_trainer(model, name, adapter, CheckpointAveraging(2))
+    resumed.train(resume_from_checkpoint=True)
+    assert resumed.state.global_step == 4
+    assert torch.equal(logits(resumed.model.eval()), averaged)

@@ -16,7 +16,14 @@ from transformers.utils import logging
 from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, Hypotheses, LengthPerSentence
 from .languages_vaswani import Directions
 from .search_options_vaswani import LENGTH_FIELDS, OVER_SOURCE, LengthLimit, SearchOptions
-from .step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder, StepDecoder, named_cache
+from .step_decoder_vaswani import (
+    CACHE,
+    ForwardDecoder,
+    IncrementalDecoder,
+    StepDecoder,
+    as_encoder_outputs,
+    named_cache,
+)
 
 
 _logger = logging.get_logger(__name__)
@@ -58,6 +65,15 @@ def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
         eos_token_id=config.eos_token_id,
         decoder_start_token_id=config.decoder_start_token_id,
     )
+
+
+def drop_filled_length(config: GenerationConfig) -> None:
+    """Drop `max_length=20`, which has no effect beside `max_new_tokens_over_source`, but causes a warning.
+
+    `Seq2SeqTrainer` fills it in after each batch of `predict_with_generate`.
+    """
+    if getattr(config, OVER_SOURCE, None) is not None and config.max_length == 20:
+        config.max_length = None
 
 
 def merge_options(
@@ -124,7 +140,10 @@ class VaswaniGenerationMixin(GenerationMixin):
             ValueError: There is no source, or ids are not `[batch, source]`; an option is invalid; logits are NaN; the
                 model has several directions, and a source begins with no language tag; or `synced_gpus` is true.
         """
+        if kwargs.get("encoder_outputs") is not None:
+            kwargs["encoder_outputs"] = as_encoder_outputs(kwargs["encoder_outputs"])
         lengths = self._prepare_source(inputs, kwargs)
+        drop_filled_length(self.generation_config)
         kwargs.pop("labels", None)  # a trainer passes them along
         config, kwargs = merge_options(self, generation_config, named_cache(kwargs, CACHE))
         limit = SearchOptions.from_fields(vars(config), self.config.max_positions).limit

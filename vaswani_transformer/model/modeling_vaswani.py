@@ -36,8 +36,8 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vaswani import VaswaniConfig
-from .generation_vaswani import VaswaniGenerationMixin, paper_generation_config
-from .step_decoder_vaswani import CACHE, SourceTokens, named_cache
+from .generation_vaswani import VaswaniGenerationMixin, drop_filled_length, paper_generation_config
+from .step_decoder_vaswani import CACHE, SourceTokens, as_encoder_outputs, named_cache
 
 
 # Names of `restricted_attention_forward` and `unpadded_attention_forward` among the attention implementations.
@@ -598,11 +598,15 @@ class VaswaniModel(VaswaniPreTrainedModel):
         """
         if attention_mask is None and input_ids is not None:
             attention_mask = input_ids.ne(self.config.pad_token_id)  # [batch, source]
-        encoded = encoder_outputs
-        if encoded is None:
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            raise ValueError(
+                "give either decoder_input_ids or decoder_inputs_embeds; for a trainer whose loss takes the labels, "
+                "DataCollatorForSeq2Seq(tokenizer, model=model) makes them"
+            )
+        if encoder_outputs is None:
             encoded = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
-        elif not isinstance(encoded, BaseModelOutput):
-            encoded = BaseModelOutput(*encoded)
+        else:
+            encoded = as_encoder_outputs(encoder_outputs)
         decoded = self.decoder(
             decoder_input_ids,
             decoder_attention_mask,
@@ -666,6 +670,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         is_plain = all(type(part) in (nn.Linear, VaswaniEmbedding) and not part.weight.is_meta for part in parts)
         if is_plain and kwargs.get("state_dict") is None and not self.is_tied:
             self.untie()
+        drop_filled_length(self.generation_config)
         super().save_pretrained(*args, **kwargs)
 
     @property

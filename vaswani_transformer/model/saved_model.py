@@ -17,6 +17,7 @@ from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -98,6 +99,11 @@ class SavedModel:
                 before = content.get(name)
                 content[name] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
             atomic_write(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
+
+    def require_savable_search(self) -> None:
+        """Raise a ValueError unless a model that is trained from this one can be saved with its search options."""
+        with _errors_begin_with(f"{self.place}: {_GENERATION}"):
+            GenerationConfig.from_pretrained(self.directory).validate(strict=True)
 
     def require_updatable(self, what: str) -> None:
         """Raise a ValueError unless `update_config` can keep `what`: in a directory, and a model of this package."""

@@ -15,7 +15,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import GenerationConfig, PreTrainedModel
-from transformers.modeling_outputs import Seq2SeqLMOutput
+from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 
 # The classes of these modules are in modeling_vaswani.py, which imports this file.
@@ -50,11 +51,37 @@ def named_cache(kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
 
     Where both have one, that with keys and values counts: PEFT's prefix has the older name beside the new, empty cache
     of `generate`.
+
+    Raises:
+        TypeError: A cache is none of transformers' classes, such as the tuples that its earlier versions had.
     """
     caches = [kwargs[each] for each in ("cache", "past_key_values") if kwargs.get(each) is not None]
+    for cache in caches:
+        if not isinstance(cache, Cache):
+            raise TypeError(
+                f"{name}: must be a Cache of transformers, is a {type(cache).__name__}; EncoderDecoderCache(layers) "
+                f"makes one of a tuple of each layer's keys and values, (self, self, cross, cross)"
+            )
     caches.sort(key=lambda cache: cache.get_seq_length(), reverse=True)
     others = {each: value for each, value in kwargs.items() if each not in ("cache", "past_key_values")}
     return {**others, name: caches[0]} if caches else others
+
+
+def as_encoder_outputs(given: Any) -> BaseModelOutput:
+    """An encoder's output as `BaseModelOutput`, if it is another class of outputs, a mapping, or a tuple.
+
+    Raises:
+        TypeError: It does not begin with hidden states `[batch, source, d_model]`.
+    """
+    names = ("last_hidden_state", "hidden_states", "attentions")
+    values = dict(zip(names, given, strict=False)) if isinstance(given, tuple | list) else given
+    encoded = values.get(names[0]) if isinstance(values, Mapping) else None
+    if not isinstance(encoded, torch.Tensor) or encoded.dim() != 3:
+        raise TypeError(
+            f"encoder_outputs: must be what the encoder returns, or a tuple such as (last_hidden_state,), of "
+            f"[batch, source, d_model]; is a {type(given).__name__}"
+        )
+    return given if isinstance(given, BaseModelOutput) else BaseModelOutput(*map(values.get, names))
 
 
 class SourceTokens:

@@ -113,7 +113,7 @@ def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Da
 
     Raises:
         ValueError: As from `open_model` or `with_languages`; or an option contradicts the model, such as its languages;
-            or its tokenizer cannot encode targets.
+            or its tokenizer cannot encode targets; or its generation_config cannot be saved.
     """
     if args.model is None:
         return None, data.with_languages()
@@ -122,6 +122,7 @@ def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Da
     refuse_unused(args, dict.fromkeys(architecture, decided))
     refuse_unused(data, dict.fromkeys(_TOKENIZER, "the tokenizer of --model is used"))
     parent = open_model(args.model, model_type="vaswani")
+    parent.require_savable_search()
     data = data.with_languages(parent.config)
     _require_directions(parent, data)
     for_targets(parent.tokenizer)  # refuses one that cannot encode them

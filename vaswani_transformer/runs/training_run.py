@@ -245,7 +245,6 @@ class TrainingRun:
         provenance = describe_run(args.hub_model_id if args.push_to_hub else None)
         if args.length_penalties:
             search.length_penalty = args.length_penalties[0]
-        search.validate(strict=True)  # as saving does
         if trainer.is_world_process_zero():
             _show_plan(trainer, data)
         trainer.train(resume_from_checkpoint=self.checkpoint)

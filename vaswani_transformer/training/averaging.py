@@ -9,10 +9,10 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import broadcast
 from safetensors.torch import load_file
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import SaveStrategy
-from transformers.utils import logging
+from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, logging
 
 from ..io.files import file_errors_as_os_error
 from ..launch.processes import on_main_process
@@ -29,7 +29,7 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
     """Mean of the weights of several checkpoints, summed in float64 and returned in float32.
 
     Args:
-        directories: Each with `model.safetensors`, or its shards.
+        directories: Each with `model.safetensors`, or its shards, or the `adapter_model.safetensors` of PEFT.
 
     Returns:
         The averaged state dict.
@@ -42,9 +42,10 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
     total: dict[str, torch.Tensor] = {}
     for path in paths:
         with file_errors_as_os_error(f"{path}: cannot be averaged"):
-            weights = {name: each for file in path.glob("model*.safetensors") for name, each in load_file(file).items()}
+            files = [*path.glob("model*.safetensors")] or [*path.glob(ADAPTER_SAFE_WEIGHTS_NAME)]
+            weights = {name: each for file in files for name, each in load_file(file).items()}
         if not weights:
-            raise ValueError(f"{path}: has no model.safetensors")
+            raise ValueError(f"{path}: has no model.safetensors, and no {ADAPTER_SAFE_WEIGHTS_NAME}")
         shapes, expected = ({name: tensor.shape for name, tensor in side.items()} for side in (weights, total))
         if total and shapes != expected:
             name = min(name for name, _ in shapes.items() ^ expected.items())
@@ -65,6 +66,8 @@ class CheckpointAveraging(TrainerCallback):
     resumed from them. When training is resumed, earlier checkpoints in `output_dir` are averaged, too, up to the one
     that it resumes from; later ones belong to another run. Damaged ones are left out, with a warning.
 
+    Of a `PeftModel`, the parameters of the active adapter are averaged; with LoRA these are A and B, each for itself.
+
     Args:
         last: Number of checkpoints averaged (paper: 5 for base, 20 for big); fewer if fewer were written.
         every_minutes: Minutes between checkpoints (paper: 10), which are saved in addition to those of `save_strategy`.
@@ -75,8 +78,8 @@ class CheckpointAveraging(TrainerCallback):
 
     Raises:
         ValueError: `last` is not positive. From `train()`: `save_strategy` writes no checkpoints, or
-            `load_best_model_at_end` asks for other weights, or `save_total_limit` keeps fewer than are averaged
-            (`VaswaniTrainer` keeps them in any case).
+            `load_best_model_at_end` asks for other weights, `save_total_limit` keeps fewer than are averaged
+            (`VaswaniTrainer` keeps them in any case), or a model that is no `PeftModel` has adapters.
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
@@ -100,8 +103,12 @@ class CheckpointAveraging(TrainerCallback):
                 "(in train_wmt.py save_minutes)"
             )
 
-    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
         self.check(args)
+        if isinstance(kwargs["model"], PreTrainedModel) and hasattr(kwargs["model"], "peft_config"):
+            raise ValueError("model: adapters of add_adapter cannot be averaged; use peft.get_peft_model")
         earlier = on_main_process(lambda: [*list_checkpoints(args.output_dir)])
         self._steps = {step for step in earlier if step <= state.global_step} - {*signal_steps(state)}
         self._saved_at = time.monotonic()
@@ -146,10 +153,21 @@ class CheckpointAveraging(TrainerCallback):
                 directories.insert(0, directory)
             else:
                 logger.warning(f"{directory}: left out of the average, {damage}")
-        if directories:
+        if directories and hasattr(model, "peft_config"):
+            _load_average_adapters(directories, model)
+        elif directories:
             # Tensors that checkpoints lack are tied to others, or constant.
             model.load_state_dict(average_checkpoints(directories), strict=False)
         return directories
+
+
+def _load_average_adapters(directories: list[Path], model: Any) -> None:
+    """Load the average of the active adapters into a `PeftModel`; the weights beneath are not in its checkpoints."""
+    from peft import set_peft_model_state_dict  # whoever has such a model has the package
+
+    for name in model.active_adapters:
+        folders = [directory if name == "default" else directory / name for directory in directories]
+        set_peft_model_state_dict(model, average_checkpoints(folders), name)
 
 
 def checkpoints_to_average(output_dir: str | Path) -> dict[int, Path]:

@@ -5,7 +5,7 @@ OUTPUT_DIR/checkpoint-N/                complete: what `Seq2SeqTrainer` saves, a
 
 `Seq2SeqTrainer` saves the model, its tokenizer, the optimizer, the scheduler, the random states of every rank, the
 arguments, and `trainer_state.json` with the step, the log and the states of callbacks. The manifest has the size and
-SHA-256 of every other file but config.json.
+SHA-256 of every other file but config.json. Of PEFT's model, the adapters are saved instead.
 """
 
 import re
@@ -16,7 +16,7 @@ from pathlib import Path
 from accelerate import PartialState
 from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from transformers.utils import CONFIG_NAME, logging
+from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, logging
 
 from ..io.files import atomic_remove, publish, read_json
 from ..io.manifests import MANIFEST_NAME, find_damage
@@ -44,6 +44,8 @@ def checkpoint_damage(directory: Path, needs_manifest: bool = True) -> str | Non
         return None
     if (damage := find_damage(directory)) is not None:
         return damage
+    if not (directory / CONFIG_NAME).exists() and any(directory.rglob(ADAPTER_CONFIG_NAME)):
+        return None  # PEFT's adapters have their own configuration, which is in the manifest
     try:
         read_json(directory / CONFIG_NAME, CONFIG_NAME)  # the manifest leaves it out
     except (ValueError, OSError) as error:

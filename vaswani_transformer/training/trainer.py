@@ -6,13 +6,14 @@ training needs is in callbacks or in the loss.
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from datasets import Dataset
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, Seq2SeqTrainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput
@@ -54,22 +55,26 @@ class VaswaniTrainer(Seq2SeqTrainer):
     a new one is complete, except those that `CheckpointAveraging` needs.
 
     Args:
-        model: As in `Seq2SeqTrainer`, like all arguments that are not listed here.
+        model: As in `Seq2SeqTrainer`, like all arguments that are not listed here. A `model_init` in its place is
+            refused.
         args: With `source_tokens` and `target_tokens`.
         validation_bleu: Scores the model at each evaluation, which then also logs `eval_bleu`.
         mixed: Corpora, the last rows of `train_dataset`, from which pairs are drawn for each epoch; by default an epoch
             is all of it.
         train_dataset: A `datasets.Dataset` with columns `input_ids` and `labels`. Without columns `source_length` and
-            `target_length` every row is read once, to compute the lengths.
+            `target_length` every row is read once, to compute the lengths. The rows of another dataset with a length
+            are copied into one.
         processing_class: The tokenizer; not needed with a `data_collator`.
 
     Attributes:
         batch_sampler: The planned batches of `train_dataset`; missing without one.
 
     Raises:
-        ValueError: `label_smoothing_factor` is not 0; `virtual_ranks` asks for an `ElasticTrainer`; `bpe_dropout` is
+        ValueError: An argument is missing or of no effect here, such as `label_smoothing_factor`; `train_dataset` has
+            no length, rows, or columns of token ids; `virtual_ranks` asks for an `ElasticTrainer`; `bpe_dropout` is
             not for this tokenizer; one process is given several GPUs; or the token budget cannot hold the longest
-            sentence, or be divided (see `TokenBudgetBatchSampler`).
+            sentence, or be divided (see `TokenBudgetBatchSampler`). From `train()`: there is no `train_dataset`, or
+            the model's `generation_config` cannot be saved.
         DivergenceError: From `train()` and `save_model()`: a loss, gradient or weight is not finite. Such weights are
             never written.
     """
@@ -81,21 +86,33 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
     def __init__(
         self,
-        model: Any,
-        args: VaswaniTrainingArguments,
+        model: Any = None,
+        args: VaswaniTrainingArguments | None = None,
         validation_bleu: Callable[[PreTrainedModel], float] | None = None,
         mixed: Sequence[MixedCorpus] = (),
         **kwargs: Any,
     ) -> None:
+        if model is None or kwargs.get("model_init") is not None:
+            raise ValueError("model, model_init: give a model; each trial of a search needs a trainer of its own")
+        if not isinstance(args, VaswaniTrainingArguments):
+            raise ValueError(f"args: must be VaswaniTrainingArguments, is {type(args).__name__}")
         if args.n_gpu > 1:
             raise ValueError(
                 f"n_gpu: one process cannot train on {args.n_gpu} GPUs; start one for each with `accelerate launch`, "
                 f"or choose one GPU with CUDA_VISIBLE_DEVICES"
             )
         if kwargs.get("data_collator") is None:
-            kwargs["data_collator"] = DataCollatorForSeq2Seq(kwargs.get("processing_class"), model=model)
+            if kwargs.get("processing_class") is None:
+                raise ValueError("processing_class: give the tokenizer, or a data_collator")
+            kwargs["data_collator"] = DataCollatorForSeq2Seq(kwargs["processing_class"], model=model)
         if args.label_smoothing_factor:
             raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
+        if args.label_names not in (None, ["labels"]):  # transformers would evaluate without a loss
+            raise ValueError(f"label_names: the labels are those of the column labels, not {args.label_names}")
+        if kwargs.pop("compute_loss_func", None) is not None:
+            raise ValueError("compute_loss_func: the loss is LabelSmoothedLoss; use Seq2SeqTrainer for another")
+        if kwargs.get("train_dataset") is not None:
+            kwargs["train_dataset"] = _training_rows(kwargs["train_dataset"])
         loss = LabelSmoothedLoss(model.config.label_smoothing)
         super().__init__(model, args, compute_loss_func=loss, **kwargs)
         self.model.register_load_state_dict_post_hook(_forget_tied_keys)
@@ -203,7 +220,12 @@ class VaswaniTrainer(Seq2SeqTrainer):
         return batches, num_items
 
     def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Mark all sizes as dynamic: each new shape, or two equal sizes, would else ask for another compiled graph."""
+        """Make the decoder's inputs if the collator did not: transformers takes the labels away from the model.
+
+        To compile, mark all sizes as dynamic: each new shape, or two equal sizes, would else ask for another graph.
+        """
+        if "labels" in inputs and "decoder_input_ids" not in inputs:
+            inputs["decoder_input_ids"] = self.model.prepare_decoder_input_ids_from_labels(inputs["labels"])
         if self.args.torch_compile:
             for tensor in inputs.values():
                 for dimension in range(tensor.dim()):
@@ -246,8 +268,15 @@ class VaswaniTrainer(Seq2SeqTrainer):
             resume_from_checkpoint: A checkpoint, or True for the newest complete one in `output_dir`.
 
         Raises:
-            ValueError: The checkpoint is incomplete or damaged, or there is none.
+            ValueError: The checkpoint is incomplete or damaged, or there is none; or as the class says.
         """
+        if self.train_dataset is None:
+            raise ValueError("train_dataset: there is none to train on; give one to the trainer")
+        if isinstance(self.model, PreTrainedModel):  # with PEFT's adapters, none is saved
+            try:
+                self.model.generation_config.validate(strict=True)  # as saving does, once an option has changed
+            except ValueError as error:
+                raise ValueError(f"generation_config: {' '.join(str(error).split())}") from None
         checkpoint: str | Path | None = None
         if resume_from_checkpoint is True:
             checkpoint = newest_complete_checkpoint(self.args.output_dir)
@@ -367,6 +396,30 @@ class VaswaniTrainer(Seq2SeqTrainer):
         """Push only what is published: the upload runs in the background, and needs files that stay."""
         if self._staging is None:
             super()._push_from_checkpoint(checkpoint_folder)
+
+
+def _training_rows(rows: Any) -> Dataset:
+    """A dataset with a length as `datasets.Dataset`; batches are planned by the lengths of all its rows.
+
+    Raises:
+        ValueError: It has no length, no rows, or no columns of token ids.
+    """
+    if not isinstance(rows, Dataset):
+        if not hasattr(rows, "__len__") or isinstance(rows, Mapping | IterableDataset):
+            raise ValueError(
+                f"train_dataset: must have a length and numbered rows, over which batches are planned, unlike "
+                f"{type(rows).__name__}; give a datasets.Dataset, such as Dataset.from_generator makes, or a torch "
+                f"Dataset with a length"
+            )
+        rows = Dataset.from_list([rows[index] for index in range(len(rows))])
+    if not len(rows):
+        raise ValueError("train_dataset: has no rows")
+    if not {*rows.column_names} >= {"input_ids", "labels"}:
+        raise ValueError(
+            f"train_dataset: must have the columns input_ids and labels, has {', '.join(rows.column_names)}; "
+            f"tokenizer(sources, text_target=targets) makes them"
+        )
+    return rows
 
 
 def _forget_tied_keys(model: Any, keys: Any) -> None:
