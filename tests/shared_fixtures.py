@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from helpers import REPOSITORY
+from hypothesis import settings
 from models import talkative
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from hub_server import HubServer
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+settings.register_profile("tests", max_examples=50)  # other examples in each run
+settings.load_profile("tests")
 
 
 def pytest_collection_finish() -> None:
