@@ -1,7 +1,7 @@
 # At least 3.11.
 PYTHON ?= python3
 # The environment, and the versions installed in it.
-VENV := .venv
+VENV ?= .venv
 CONSTRAINTS := constraints.txt
 BIN := $(VENV)/bin
 SOURCES := vaswani_transformer recipes tests setup.py vaswani_command.py

@@ -74,6 +74,7 @@ setup(
         "notebook": NOTEBOOK,
         "dev": [
             "pytest>=8.2",
+            "pytest-random-order>=1.2",
             "pytest-xdist>=3.6.1",
             "hypothesis>=6.100",
             "parameterized>=0.9",  # by the tests of transformers

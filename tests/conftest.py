@@ -37,6 +37,9 @@ os.environ.update(
     TORCHINDUCTOR_COMPILE_THREADS="1",  # older torch starts a pool of processes that compile
 )
 
+# No test cuts the power, and a disk takes milliseconds for each file.
+os.fsync = lambda descriptor: None
+
 # Where the tests run in the background it is ignored, which the programs that they start would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

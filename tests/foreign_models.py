@@ -32,6 +32,7 @@ SIZES = {
     "decoder_attention_heads": 4,
     "encoder_ffn_dim": 40,
     "decoder_ffn_dim": 40,
+    "max_position_embeddings": 64,  # Marian computes its table in Python
 }
 OWN = {
     "marian": {"vocab_size": 57, "pad_token_id": 56, "decoder_start_token_id": 56, "scale_embedding": True},
@@ -88,7 +89,7 @@ def inputs_of(model: PreTrainedModel, sources: torch.Tensor) -> dict[str, torch.
 
 def teach(model: PreTrainedModel, sources: torch.Tensor, steps: int = 35) -> None:
     """Let the model learn to repeat its sources, so that what it says ends; by default not so well that all is told."""
-    optimizer = torch.optim.Adam(trained_weights(model), lr=5e-3)
+    optimizer = torch.optim.Adam(trained_weights(model), lr=5e-3, fused=True)
     for _ in range(steps):
         logits = model(**inputs_of(model, sources)).logits
         F.cross_entropy(logits.flatten(0, 1), sources.flatten(), ignore_index=model.config.pad_token_id).backward()
@@ -100,7 +101,7 @@ def same_logits(source: PreTrainedModel, converted: PreTrainedModel, sources: to
     real = sources.ne(source.config.pad_token_id)
     with torch.no_grad():
         expected, logits = (model(**inputs_of(source, sources)).logits[real] for model in (source, converted))
-    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=0)
+    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
 
 
 def require_sound_generate(source: PreTrainedModel) -> None:

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from helpers import REPOSITORY
+from hypothesis import settings
 from models import talkative
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from hub_server import HubServer
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
+
+settings.register_profile("tests", max_examples=50)  # other examples in each run
+settings.load_profile("tests")
 
 
 def pytest_collection_finish() -> None:
@@ -170,7 +174,7 @@ def trained(tokenizer: VaswaniTokenizer) -> VaswaniForConditionalGeneration:
     inputs = tokenizer([english for english, _ in pairs], return_tensors="pt", padding=True)
     labels = tokenizer([german for _, german in pairs], return_tensors="pt", padding=True)["input_ids"]
     labels = labels.masked_fill(labels.eq(0), -100)
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, fused=True)
     for _ in range(150):
         model(**inputs, labels=labels).loss.backward()
         optimizer.step()

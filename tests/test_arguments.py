@@ -85,6 +85,7 @@ def help_of(recipe: str) -> CompletedProcess:
     return run_python(["-X", "importtime", REPOSITORY / "recipes" / recipe, "--help"])
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("recipe", [path.name for path in sorted((REPOSITORY / "recipes").glob("*.py"))])
 def test_the_help_of_a_recipe_imports_nothing_that_takes_seconds(recipe):
     shown = help_of(recipe)
@@ -94,6 +95,7 @@ def test_the_help_of_a_recipe_imports_nothing_that_takes_seconds(recipe):
     assert not imported & {"torch", "transformers", "datasets", "accelerate", "pandas", "nltk"}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("recipe", "mistake", "message"),
     [

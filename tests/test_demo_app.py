@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,12 +11,17 @@ from helpers import call_recipe, free_port, watched_tab
 from transformers import AutoModelForSeq2SeqLM, pipeline
 
 
-gradio = pytest.importorskip("gradio", reason="gradio is not installed")
-from vaswani_transformer.visualization.demo import LOOK, demo_page, translate_text  # noqa: E402  # it needs gradio
-
-
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(2)}"
 SEARCH = {"num_beams": 3, "max_new_tokens": 8}
+
+
+@pytest.fixture(scope="module")
+def demo() -> ModuleType:
+    """The module under test, whose gradio takes seconds to import."""
+    pytest.importorskip("gradio", reason="gradio is not installed")
+    from vaswani_transformer.visualization import demo
+
+    return demo
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +39,9 @@ def cells(result: str) -> list[list[list[str]]]:
     ]
 
 
-def test_each_sentence_has_the_hypotheses_and_the_alignment_of_the_pipeline(model, tokenizer):
+def test_each_sentence_has_the_hypotheses_and_the_alignment_of_the_pipeline(demo, model, tokenizer):
     sentences = ["The old man reads a book.", "Who sleeps?"]
-    text, result = translate_text(model, tokenizer, "  ".join(sentences), **SEARCH)
+    text, result = demo.translate_text(model, tokenizer, "  ".join(sentences), **SEARCH)
     options = {"return_alignment": True, "num_return_sequences": SEARCH["num_beams"], **SEARCH}
     expected = pipeline("translation", model=model, tokenizer=tokenizer)(sentences, **options)
     assert text == "  ".join(hypotheses[0]["translation_text"] for hypotheses in expected)
@@ -52,35 +58,35 @@ def test_each_sentence_has_the_hypotheses_and_the_alignment_of_the_pipeline(mode
         ]
 
 
-def test_what_is_shown_is_escaped(model, tokenizer):
-    _, result = translate_text(model, tokenizer, HOSTILE, **SEARCH)
+def test_what_is_shown_is_escaped(demo, model, tokenizer):
+    _, result = demo.translate_text(model, tokenizer, HOSTILE, **SEARCH)
     assert "<img" not in result
     assert html.escape("<img") in result
 
 
-def test_the_recipe_serves_where_it_is_told(lively_model, monkeypatch):
+def test_the_recipe_serves_where_it_is_told(demo, lively_model, monkeypatch):
     launched = {}
-    monkeypatch.setattr(gradio.Blocks, "launch", lambda page, **options: launched.update(options, title=page.title))
+    monkeypatch.setattr(demo.gr.Blocks, "launch", lambda page, **options: launched.update(options, title=page.title))
     call_recipe("demo_app.py", "--model", lively_model, "--server_port", 8000, "--num_beams", 2)
     assert launched["title"].endswith(f"with {lively_model.name}")
     assert (launched["server_name"], launched["server_port"], launched["share"]) == ("127.0.0.1", 8000, False)
 
 
 @pytest.fixture(scope="module")
-def address(model, tokenizer) -> Iterator[str]:
+def address(demo, model, tokenizer) -> Iterator[str]:
     """Address of a page that is served."""
-    page = demo_page(model, tokenizer, "a <b>model</b>", **SEARCH)
-    _, url, _ = page.launch(server_port=free_port(), prevent_thread_lock=True, quiet=True, **LOOK)
+    page = demo.demo_page(model, tokenizer, "a <b>model</b>", **SEARCH)
+    _, url, _ = page.launch(server_port=free_port(), prevent_thread_lock=True, quiet=True, **demo.LOOK)
     yield url
     page.close()
 
 
 @pytest.mark.system
-def test_programs_translate_explore_and_are_told_what_is_wrong(address, model, tokenizer):
+def test_programs_translate_explore_and_are_told_what_is_wrong(address, demo, model, tokenizer):
     from gradio_client import Client
 
     client = Client(address, verbose=False)
-    assert client.predict(HOSTILE, api_name="/translate") == translate_text(model, tokenizer, HOSTILE, **SEARCH)
+    assert client.predict(HOSTILE, api_name="/translate") == demo.translate_text(model, tokenizer, HOSTILE, **SEARCH)
     frame = client.predict("The <cat>.", api_name="/explore")
     assert frame.startswith('<iframe sandbox="allow-scripts"')
     assert "<cat>" not in frame
@@ -104,7 +110,7 @@ def tab(request, browser, address) -> Iterator[Any]:
 
 @pytest.mark.system
 @pytest.mark.parametrize("source", ["The cat.", HOSTILE, "שלום עולם"])
-def test_a_sentence_is_translated_and_explored_by_keyboard(tab, model, tokenizer, source):
+def test_a_sentence_is_translated_and_explored_by_keyboard(tab, demo, model, tokenizer, source):
     tab.get_by_label("Text").first.focus()
     tab.keyboard.type(source)
     for name in ("Translate", "Explore"):
@@ -112,7 +118,10 @@ def test_a_sentence_is_translated_and_explored_by_keyboard(tab, model, tokenizer
             tab.keyboard.press("Tab")
         tab.keyboard.press("Enter")
     tab.locator(".result td").first.wait_for()
-    assert tab.get_by_label("Translation").first.input_value() == translate_text(model, tokenizer, source, **SEARCH)[0]
+    assert (
+        tab.get_by_label("Translation").first.input_value()
+        == demo.translate_text(model, tokenizer, source, **SEARCH)[0]
+    )
     assert tab.locator(".result h2").text_content() == source
     assert tab.locator("img[src=x]").count() == 0
     frame = tab.frame_locator("iframe[title=Explorer]")

@@ -49,7 +49,7 @@ def test_greedy_search_takes_the_likeliest_token_until_eos(trained, tokenizer):
             logits = trained(torch.tensor([source]), decoder_input_ids=torch.tensor([ids])).logits
             ids.append(int(logits[0, -1].argmax()))
         expected.append(ids)
-    assert len({len(ids) for ids in expected if ids[-1] == EOS}) > 4
+    assert len({len(ids) for ids in expected if ids[-1] == EOS}) > 2
     assert any(ids[-1] != EOS for ids in expected)  # cut at its limit
     for use_cache in (True, False):
         options = {"num_beams": 1, "max_new_tokens_over_source": 0, "use_cache": use_cache}
