@@ -43,8 +43,10 @@ if __name__ == "__main__":
 import gzip
 import hashlib
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from zipfile import BadZipFile, ZipFile
@@ -56,6 +58,9 @@ from vaswani_transformer.data.text_files import open_binary
 from vaswani_transformer.io.console import PlainConsole, ProgressBar, one_line
 from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.launch.faults import exit_on_error
+
+
+AGAIN = "repeat the command to download it again, or give --from"
 
 
 def main() -> None:
@@ -111,14 +116,14 @@ def new_files(
 
 def split_archive(name: str, archive: str) -> Iterator[tuple[str, bytes]]:
     """Files of a corpus from an archive of lines "English<TAB>other language<TAB>attribution"."""
-    (content,) = fetch([archive], name)
-    try:
-        with ZipFile(BytesIO(content)) as members:
-            text = TextIOWrapper(members.open(Path(archive).name.replace("-eng.zip", ".txt")), encoding="utf-8")
-            pairs = [(first, second) for first, second, *_ in (line.rstrip("\n").split("\t") for line in text)]
-    except (BadZipFile, KeyError, ValueError) as error:
-        raise ValueError(f"{archive}: {one_line(error)}; give a copy with --from") from error
-    splits, gone = split_pairs(name, pairs)
+    with fetched([archive], name) as (content,):
+        try:
+            with ZipFile(BytesIO(content)) as members:
+                text = TextIOWrapper(members.open(Path(archive).name.replace("-eng.zip", ".txt")), encoding="utf-8")
+                pairs = [(first, second) for first, second, *_ in (line.rstrip("\n").split("\t") for line in text)]
+        except (BadZipFile, KeyError, ValueError, zlib.error) as error:
+            raise ValueError(f"{archive}: {one_line(error)}; {AGAIN}") from error
+        splits, gone = split_pairs(name, pairs)
     for split, numbers in gone.items():
         if numbers:
             print(f"{split}: the archive lacks {len(numbers)} pairs, of lines {', '.join(map(str, numbers))}")
@@ -159,16 +164,28 @@ def text_digest(path: Path) -> str:
 
 def download(corpus: str, file: str, entry: PublicFile) -> bytes:
     """A file's text from its source, compressed; raises a ValueError if the text is not the corpus's."""
-    text = b"".join(fetch(entry.urls, f"{corpus}/{file}"))
-    if ".mrg" in file:
-        text = one_tree_a_line(text)
-    if hashlib.sha256(text).hexdigest() != entry.sha256:
-        raise ValueError(f"{file}: {entry.urls[0]} is another text than the corpus's; name a copy of it with --from")
+    with fetched(entry.urls, f"{corpus}/{file}") as contents:
+        text = b"".join(map(decompressed, entry.urls, contents))
+        if ".mrg" in file:
+            text = one_tree_a_line(text)
+        if hashlib.sha256(text).hexdigest() != entry.sha256:
+            raise ValueError(f"{file}: {entry.urls[0]} is another text than the corpus's; {AGAIN}")
     return gzip.compress(text, mtime=0)
 
 
-def fetch(urls: Sequence[str], title: str) -> Iterator[bytes]:
-    """Contents of addresses, decompressed; what has arrived stays in the cache of `datasets`.
+def decompressed(url: str, content: bytes) -> bytes:
+    """The text of a file that is compressed if its name says so; raises a ValueError if it is damaged."""
+    try:
+        return gzip.decompress(content) if url.endswith(".gz") else content
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{url}: {one_line(error)}; {AGAIN}") from error
+
+
+@contextmanager
+def fetched(urls: Sequence[str], title: str) -> Iterator[list[bytes]]:
+    """Contents of addresses, kept in the cache of `datasets` unless the block refuses them with a ValueError.
+
+    The cache knows a new content by its ETag alone. From a server that sends none, a wrong content would stay forever.
 
     Raises:
         OSError: An address cannot be reached.
@@ -176,13 +193,19 @@ def fetch(urls: Sequence[str], title: str) -> Iterator[bytes]:
     agent = {"headers": {"User-Agent": "vaswani_transformer"}}  # some servers refuse that of Python's libraries
     config = DownloadConfig(disable_tqdm=True, storage_options=agent)
     manager = DownloadManager(download_config=config, record_checksums=False)
+    paths = []
     for url in ProgressBar(urls, title, leave=False):
         try:
-            content = Path(manager.download(url)).read_bytes()
-            yield gzip.decompress(content) if url.endswith(".gz") else content
-        except Exception as error:  # fsspec, aiohttp and gzip raise errors of many types
+            paths.append(Path(manager.download(url)))
+        except Exception as error:  # fsspec and aiohttp raise errors of many types
             cause = one_line(error.__cause__ or error) or type(error).__name__
             raise OSError(f"{url}: {cause}; repeat the command to continue, or give --from") from error
+    try:
+        yield [path.read_bytes() for path in paths]
+    except ValueError:
+        for path in paths:
+            path.unlink()
+        raise
 
 
 def one_tree_a_line(text: bytes) -> bytes:

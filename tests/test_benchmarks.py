@@ -35,6 +35,7 @@ def text(tmp_path) -> Path:
         ("decode --references {folder}/short.de", r"short\.de has 1 lines but .*en has 20"),
         ("decode --device cuda", "device: there is no CUDA device"),
         ("train --source {folder}/text.en --target {folder}/text.en --sizes huge", "sizes: must be of .*, is huge"),
+        ("train --source a --target a --release {repository} {repository}", "release: .* names a checkout twice"),
         ("speedrun --training a --change a --seeds 1 2 1 --validation v v --test t t", "seeds: .*, got 1 2 1"),
         ("table1 --max_length 16", "max_length, max_width: must be at least 32 and 64"),
     ],
@@ -43,7 +44,7 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(
     command, message, text, saved_model, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    name, *options = (word.format(folder=tmp_path) for word in command.split())
+    name, *options = (word.format(folder=tmp_path, repository=REPOSITORY) for word in command.split())
     if name == "decode":
         options += ["--text", text, "--model", saved_model]
     with pytest.raises(SystemExit, match=f"{name}\\.py: .*{message}") as caught:
@@ -132,6 +133,43 @@ def test_train_measures_whole_trainings_by_the_recipe_and_by_the_stock_trainer(t
         assert [len(speeds) for speeds in result.speeds.values()] == [1, 1]
         (ours,), (other,) = result.speeds.values()
         assert f"| tiny | float32 | {result.layout} | {ours:,.0f} | {other:,.0f} | {ours / other:.2f} |" in shown
+
+
+# A recipe as that of some releases: it refuses a training within its warm-up unless the warm-up is given.
+OLDER_RECIPE = """
+import json, sys
+from pathlib import Path
+if "--help" in sys.argv:
+    sys.exit(print("--precision"))
+options = dict(zip(sys.argv[4::2], sys.argv[5::2]))
+options.get("--warmup_steps") or sys.exit("warmup_steps: the learning rate would rise for 4,000 steps")
+prepared = Path(options["--prepared"])
+prepared.mkdir(exist_ok=True)
+(prepared / "{name}").touch()
+assert len(list(prepared.iterdir())) == 1, "prepared by another checkout"
+Path(options["--output_dir"]).mkdir()
+results = {{"training": {{"target_tokens": {speed}, "seconds": 1}}}}
+Path(options["--output_dir"], "all_results.json").write_text(json.dumps(results))
+"""
+
+
+def test_checkouts_in_folders_of_one_name_are_rows_of_their_own(text, tmp_path, monkeypatch):
+    train = recipe_module("benchmarks/train.py")
+    names = ["new/package", "old/package", "older/package"]
+    for speed, name in enumerate(names, 1):
+        (tmp_path / name / "vaswani_transformer").mkdir(parents=True)
+        recipe = tmp_path / name / "recipes" / "train_wmt.py"
+        recipe.parent.mkdir()
+        recipe.write_text(OLDER_RECIPE.format(name=name.partition("/")[0], speed=speed), encoding="utf-8")
+    monkeypatch.setattr(train, "HERE", tmp_path / names[0])
+    monkeypatch.setattr(train, "train_marian", lambda *_: 4)
+    monkeypatch.setattr(train, "LAYOUTS", {"one thread": (1, 1)})
+    words = ["--source", text, "--target", text, "--end_to_end", "--sizes", "tiny", "--precisions", "float32"]
+    words += ["--rounds", 2, "--output", tmp_path / "out", "--release", *(tmp_path / name for name in names[1:])]
+    monkeypatch.setattr("sys.argv", ["train.py", *map(str, words)])
+    train.main()
+    (whole,) = train.TrainRecord.load(tmp_path / "out" / "train.json").whole
+    assert whole.speeds == {"ours": [1, 1], names[1]: [2, 2], names[2]: [3, 3], train.MARIAN: [4, 4]}
 
 
 def test_a_speed_counts_tokens_without_padding_and_products_with_it():

@@ -72,7 +72,7 @@ def test_headings_are_those_of_the_paper_and_have_code(stored):
 
 def test_answers_of_exercises_are_folded_with_their_code_and_results(stored):
     places = [place for place, cell in enumerate(stored.cells) if "**Exercise.**" in cell.source]
-    assert len(places) == 8
+    assert len(places) == 9
     for place in places:
         assert "\n<details><summary>Answer</summary>\n\n" in stored.cells[place].source
         answer = stored.cells[place + 1]

@@ -160,6 +160,37 @@ def test_another_text_is_never_written(server, tmp_path):
     assert not [path for path in tmp_path.rglob("data/**/*") if path.is_file()]
 
 
+@pytest.mark.parametrize("sent", [b"<p>Try later.</p>", gzip.compress(CAPTIONS)[:-9]], ids=["a page", "a part"])
+def test_a_wrong_file_of_a_server_without_etag_is_downloaded_again(sent, server, tmp_path):
+    right = server.contents["text.gz"]
+    server.contents["text.gz"] = sent
+    refused = get("craft", folder=tmp_path)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith(f"get_data.py: {server.url}text.gz: ")
+    assert "repeat the command" in refused.stderr
+    server.contents["text.gz"] = right
+    done = get("craft", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert text_of(tmp_path / "data" / "craft" / "b" / "text.gz") == CAPTIONS
+    assert server.asked["text.gz"] == 2
+
+
+def test_a_wrong_text_or_archive_of_a_server_without_etag_is_downloaded_again(server, tmp_path, monkeypatch):
+    right = server.contents["2.tree"]
+    server.contents["2.tree"] = b"( (CIT (NN 8)) )\n"
+    assert "repeat the command" in get("craft", folder=tmp_path).stderr
+    server.contents["2.tree"] = right
+    assert get("craft", folder=tmp_path).returncode == 0
+    table = public_corpora._TABLE
+    monkeypatch.setitem(table, "tatoeba_en-de", table["tatoeba_en-de"] | {"archive": f"{server.url}deu-eng.zip"})
+    server.contents["deu-eng.zip"] = b"<p>Try later.</p>"
+    for asked in (1, 2):
+        refused = get("tatoeba_en-de", folder=tmp_path)
+        assert refused.stderr.startswith(f"get_data.py: {server.url}deu-eng.zip: ")
+        assert "repeat the command" in refused.stderr
+        assert server.asked["deu-eng.zip"] == asked
+
+
 def test_a_changed_file_is_an_error(server, tmp_path):
     assert get("craft", folder=tmp_path).returncode == 0
     changed = tmp_path / "data" / "craft" / "a.mrg.gz"

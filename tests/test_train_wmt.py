@@ -349,7 +349,9 @@ def test_every_configuration_is_understood_and_describes_a_model(path, monkeypat
         assert args.average_last == (20 if big else 5)
         assert (args.save_minutes, args.warmup_steps) == (None, 4000)
         seconds = 1.0 if big else 0.4  # a step's on the paper's machine (5.2)
-        assert (args.save_strategy, args.save_steps * seconds) == ("steps", 10 * 60)
+        assert args.save_strategy == "steps"
+        assert args.save_steps * seconds == pytest.approx(10 * 60, rel=0.2)  # of the paper's machine (6.1)
+        assert args.max_steps % args.save_steps == 0  # averaged checkpoints are equally far apart
         assert (args.source_tokens, args.target_tokens) == (25_000, 25_000)
         french = "en_fr" in path.stem
         assert (data.vocab_size, data.tokenizer_model) == ((32_000, "wordpiece") if french else (37_000, "bpe"))

@@ -42,7 +42,7 @@ from statistics import median
 import torch
 from benchmark import DeviceArguments, headline, run_benchmark
 from rich.progress import track
-from train_worker import MARIAN, SYSTEMS, Turn, Work
+from train_worker import MARIAN, SYSTEMS, WARMUP, Turn, Work
 
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
 from vaswani_transformer.data.cleaning import encode_corpus
@@ -96,6 +96,18 @@ class Arguments(DeviceArguments):
         for release in self.release:
             if not Path(release, "vaswani_transformer").is_dir():
                 raise ValueError(f"release: {release} is no checkout of this package")
+        self.checkouts()
+
+    def checkouts(self) -> dict[str, Path]:
+        """The other checkouts by name: the shortest ends of their paths that differ from each other and from "ours"."""
+        paths = [Path(release).resolve() for release in self.release]
+        if len({*paths}) < len(paths):
+            raise ValueError(f"release: {' '.join(self.release)} names a checkout twice")
+        length, named = 0, dict[str, Path]()
+        while len({*named, *SYSTEMS}) < len(paths) + len(SYSTEMS):
+            length += 1
+            named = {str(Path(*path.parts[-length:])): path for path in paths}
+        return named
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +173,7 @@ class Worker:
     """A process that trains a system in turns; see `train_worker.py`."""
 
     def __init__(self, name: str, work: Work, package: Path, exit_stack: ExitStack) -> None:
-        self._errors = Path(work.data, f"{name}.errors")
+        self._errors = Path(work.data, f"{name.replace(os.sep, ' ')}.errors")
         self._process = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("train_worker.py"), json.dumps(asdict(work))],
             env={**environment(package), **ALLOCATOR},
@@ -224,18 +236,20 @@ def has_precision(recipe: Path) -> bool:
 
 
 def train_by_recipe(
-    args: Arguments, package: Path, size: str, precision: str, folder: str, processes: int, threads: int
+    args: Arguments, package: Path, size: str, precision: str, folder: Path, processes: int, threads: int
 ) -> float:
-    """Target tokens a second of `train_wmt.py` in a checkout. The first call prepares its corpus in the folder."""
+    """Target tokens a second of `train_wmt.py` in a checkout. The first call prepares its corpus in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
     recipe = package / "recipes" / "train_wmt.py"
     options: dict[str, object] = {
         "source_language": "source",
         "target_language": "target",
-        "prepared": Path(folder, package.name),
-        "output_dir": Path(folder, "run"),
+        "prepared": folder / "prepared",
+        "output_dir": folder / "run",
         "source_tokens": args.tokens,
         "target_tokens": args.tokens,
         "max_steps": args.steps,
+        "warmup_steps": WARMUP,  # said, since some releases refuse their default in a training that is shorter
         "save_strategy": "steps",
         "save_steps": args.steps,
         "eval_strategy": "no",
@@ -252,14 +266,14 @@ def train_by_recipe(
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     corpus = Path(args.source).resolve(), Path(args.target).resolve()
     launch(package, recipe, "--train", *corpus, *words, processes=processes, threads=threads)
-    training = json.loads(Path(folder, "run", "all_results.json").read_text(encoding="utf-8"))["training"]
-    shutil.rmtree(Path(folder, "run"))
+    training = json.loads((folder / "run" / "all_results.json").read_text(encoding="utf-8"))["training"]
+    shutil.rmtree(folder / "run")
     return training["target_tokens"] / training["seconds"]
 
 
 def train_marian(args: Arguments, size: str, precision: str, folder: str, processes: int, threads: int) -> float:
     """Target tokens a second of the stock trainer, on the corpus that the recipe of this checkout has prepared."""
-    prepared, is_bf16 = Path(folder, HERE.name), precision == "bfloat16"
+    prepared, is_bf16 = Path(folder, "ours", "prepared"), precision == "bfloat16"
     sizes = config_sizes(size) | {"vocab_size": args.vocab_size}
     work = Work(MARIAN, str(prepared), sizes, args.tokens, is_bf16, True, corpus_name="train", steps=args.steps)
     worker = Path(__file__).with_name("train_worker.py")
@@ -270,12 +284,13 @@ def train_marian(args: Arguments, size: str, precision: str, folder: str, proces
 
 def compare_whole(args: Arguments, size: str, precision: str, layout: str, folder: str) -> WholeTrainings:
     """Whole trainings of one size and type, in turn."""
-    packages = {"ours": HERE, **{Path(release).name: Path(release).resolve() for release in args.release}}
+    packages = {"ours": HERE, **args.checkouts()}
     processes, threads = LAYOUTS[layout]
     speeds: dict[str, list[float]] = {name: [] for name in (*packages, MARIAN)}
     for _ in track(range(args.rounds), f"{size}, {precision}, {layout}"):
         for name, package in packages.items():
-            speeds[name].append(train_by_recipe(args, package, size, precision, folder, processes, threads))
+            own_folder = Path(folder, name)
+            speeds[name].append(train_by_recipe(args, package, size, precision, own_folder, processes, threads))
         speeds[MARIAN].append(train_marian(args, size, precision, folder, processes, threads))
     return WholeTrainings(size=size, precision=precision, layout=layout, speeds=speeds)
 
@@ -298,7 +313,7 @@ def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTab
     sizes = config_sizes(size)
     sizes["vocab_size"] = max(sizes["vocab_size"], args.vocab_size)
     packages = {name: (name, HERE) for name in SYSTEMS if args.device == "cuda" or name != "ours, compiled"}
-    packages |= {Path(release).name: ("ours", Path(release)) for release in args.release}
+    packages |= {name: ("ours", package) for name, package in args.checkouts().items()}
     rates: list[float] = []
     with ExitStack() as exit_stack:
         workers = {}
