@@ -13,7 +13,7 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
-from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, Hypotheses, LengthPerSentence
+from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, ForcedEOSPerSentence, Hypotheses, LengthPerSentence
 from .languages_vaswani import Directions
 from .search_options_vaswani import LENGTH_FIELDS, OVER_SOURCE, LengthLimit, SearchOptions
 from .step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder, StepDecoder, named_cache
@@ -148,6 +148,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         limits = torch.tensor([limit.new_tokens(length, prefix_length) for length in lengths])  # [batch]
         if limit.field == OVER_SOURCE:
             criteria.append(LengthPerSentence(limits, prefix_length))
+            if config.forced_eos_token_id is not None:  # transformers forces it at the largest limit of a batch
+                processors.insert(0, ForcedEOSPerSentence(limits, prefix_length, config.forced_eos_token_id))
         config.max_new_tokens, config.max_length = int(limits.max()), None
         if loop is None:
             processors.append(FiniteLogits())  # the last, because another one may replace NaN and infinity
