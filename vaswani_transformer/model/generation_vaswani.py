@@ -10,7 +10,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.generation import GenerationMixin, GenerationMode
 from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList
 from transformers.generation.stopping_criteria import StoppingCriteria, StoppingCriteriaList, StopStringCriteria
-from transformers.modeling_outputs import Seq2SeqLMOutput
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.utils import logging
 
 from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, ForcedEOSPerSentence, Hypotheses, LengthPerSentence
@@ -124,6 +124,9 @@ class VaswaniGenerationMixin(GenerationMixin):
             ValueError: There is no source, or ids are not `[batch, source]`; an option is invalid; logits are NaN; the
                 model has several directions, and a source begins with no language tag; or `synced_gpus` is true.
         """
+        if (encoded := kwargs.get("encoder_outputs")) is not None:  # transformers repeats it in place for beams
+            is_named = isinstance(encoded, Mapping)
+            kwargs["encoder_outputs"] = BaseModelOutput(**encoded) if is_named else BaseModelOutput(*encoded)
         lengths = self._prepare_source(inputs, kwargs)
         kwargs.pop("labels", None)  # a trainer passes them along
         config, kwargs = merge_options(self, generation_config, named_cache(kwargs, CACHE))
