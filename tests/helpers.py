@@ -8,7 +8,8 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -93,6 +94,26 @@ def run_recipe(path: str, *arguments: object, folder: Path | None = None) -> sub
                 print(end.code, file=stderr)
     texts = (stream.buffer.getvalue().decode("utf-8") for stream in (stdout, stderr))
     return subprocess.CompletedProcess([path, *arguments], status, *texts)
+
+
+def call_in_threads(calls: Sequence[Callable[[], Any]], rounds: int, threads: int = 8) -> list[list[Any]]:
+    """What each of the calls returns, whenever a thread made it while others made other calls."""
+    barrier = threading.Barrier(threads)
+    found: list[list[Any]] = [[] for _ in calls]
+
+    def work(first: int) -> None:
+        barrier.wait()
+        for place in range(first, first + rounds):
+            found[place % len(calls)].append(calls[place % len(calls)]())
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns within a call
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(work, range(threads)))
+    finally:
+        sys.setswitchinterval(interval)
+    return found
 
 
 # In processes of their own, which take seconds to import the libraries.

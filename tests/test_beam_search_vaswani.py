@@ -252,11 +252,11 @@ def test_sentences_of_the_talkative_model_end_at_many_lengths(talkative_model):
     assert len({row.index(EOS) for row in output.tolist()}) > 4
 
 
-# As OPUS-MT models do; here tokens that would otherwise be chosen. EOS is forced at the end of the longest sentence.
+# As OPUS-MT models do; here tokens that would otherwise be chosen.
 FORBIDDEN = {"bad_words_ids": [[5], [7, 8]], "renormalize_logits": True}
 
 
-FORCED = {"forced_eos_token_id": EOS, "max_new_tokens": 30}
+FORCED = {"forced_eos_token_id": EOS, "max_new_tokens_over_source": 2}
 
 
 @pytest.mark.parametrize("processors", [{}, FORBIDDEN | FORCED], ids=["no processors", "processors"])

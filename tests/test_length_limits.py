@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from models import EOS, as_batch
+from models import EOS, SOURCES, as_batch
 from transformers import GenerationConfig
 from transformers.generation import LogitsProcessor, LogitsProcessorList
 
@@ -34,6 +34,21 @@ def test_every_sentence_ends_so_many_tokens_beyond_its_own_source(model, beams, 
         assert int(row[1:].ne(0).sum()) == len(source) + 2
         alone = model.generate(torch.tensor([source]), **options)[0]
         assert alone.tolist() == row[: len(alone)].tolist()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"num_beams": 1}, {"num_beams": 4, "num_return_sequences": 3}, {"num_beams": 1, "do_sample": True, "top_k": 1}],
+    ids=["greedy", "beams", "transformers' loop"],
+)
+def test_an_end_is_forced_at_the_limit_of_each_sentence(talkative_model, options):
+    options |= {"forced_eos_token_id": EOS}
+    batch = talkative_model.generate(as_batch(SOURCES), max_new_tokens_over_source=2, **options)
+    for rows, source in zip(batch.unflatten(0, (len(SOURCES), -1)), SOURCES, strict=True):
+        alone = talkative_model.generate(torch.tensor([source]), max_new_tokens=len(source) + 2, **options)
+        assert rows[:, : alone.shape[1]].equal(alone)
+        assert not rows[:, alone.shape[1] :].any()
+        assert rows.eq(EOS).any(1).all()
 
 
 def test_limits_given_by_hand_win(model):

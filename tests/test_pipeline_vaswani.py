@@ -1,10 +1,19 @@
 """`pipeline("translation")` on what training leaves behind."""
 
 import copy
+import time
+from functools import partial
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, pipeline
+from helpers import call_in_threads
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+    pipeline,
+)
 from transformers.pipelines.pt_utils import KeyDataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
@@ -90,6 +99,38 @@ def test_translations_do_not_depend_on_batches(lively_model):
         assert [row["translation_text"] for row in translator(sentences, **options, **SHORT)] == expected
     for tokens in (1, 20, 4096):
         assert translate_all(translator, sentences, tokens_per_batch=tokens) == [[text] for text in expected]
+
+
+def check_threads(translator, options):
+    """Threads that share a pipeline do not change each other's results."""
+    calls = [partial(translator, SENTENCES[:2], **each) for each in options]
+    expected = [call() for call in calls]
+    assert expected[0] != expected[1]
+    for value, found in zip(expected, call_in_threads(calls, rounds=3), strict=True):
+        assert all(each == value for each in found)
+
+
+class Interrupted(PreTrainedTokenizerFast):
+    """Lets other threads run between a change of its state and the encoding."""
+
+    def set_truncation_and_padding(self, *args, **kwargs):
+        super().set_truncation_and_padding(*args, **kwargs)
+        time.sleep(0.001)
+
+
+def test_threads_share_a_tokenizer_of_transformers(lively_model, monkeypatch):
+    tokenizer = Interrupted.from_pretrained(lively_model, model_max_length=4)
+    translator = pipeline("translation", model=str(lively_model), tokenizer=tokenizer)
+    monkeypatch.setattr(translator.model, "generate", lambda input_ids, **_: input_ids)
+    check_threads(translator, [{}, {"truncation": True}])
+
+
+def test_threads_share_a_model_whose_attention_is_read(lively_model):
+    translator = pipeline("translation", model=str(lively_model), num_beams=1, max_new_tokens=3)
+    model, seen = translator.model, set()
+    model.get_decoder().register_forward_hook(lambda *_: seen.add(model.config._attn_implementation))
+    check_threads(translator, [{}, {"return_alignment": True}])
+    assert seen == {"sdpa"}  # "eager", which returns attention, is slow
 
 
 def test_what_the_pipeline_was_made_with_counts_for_lists_too(lively_model):

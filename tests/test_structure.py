@@ -52,7 +52,14 @@ ALLOWED_IN_MODEL = {
         "step_decoder_vaswani",
     },
     "scores_vaswani": {"beam_search_vaswani"},
-    "pipeline_vaswani": {"generation_vaswani", "languages_vaswani", "scores_vaswani", "search_options_vaswani"},
+    "encoding_lock_vaswani": set(),
+    "pipeline_vaswani": {
+        "encoding_lock_vaswani",
+        "generation_vaswani",
+        "languages_vaswani",
+        "scores_vaswani",
+        "search_options_vaswani",
+    },
     "configuration_vaswani": {"pipeline_vaswani"},
     "modeling_vaswani": {"configuration_vaswani", "generation_vaswani", "step_decoder_vaswani"},
     "parse_sequence_vaswani": {"beam_search_vaswani"},
@@ -64,7 +71,7 @@ ALLOWED_IN_MODEL = {
         "parse_sequence_vaswani",
         "pipeline_vaswani",
     },
-    "tokenization_vaswani": {"languages_vaswani"},
+    "tokenization_vaswani": {"encoding_lock_vaswani", "languages_vaswani"},
 }
 
 

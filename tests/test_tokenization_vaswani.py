@@ -1,10 +1,13 @@
 import copy
 import json
+import multiprocessing
 import re
+import threading
 import unicodedata
 from collections import Counter
 
 import pytest
+from helpers import call_in_threads
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
@@ -157,6 +160,42 @@ def test_truncation_keeps_eos(either):
         expected = [*either(text).input_ids[: length - 1], EOS]
         assert either(text, truncation=True, max_length=length).input_ids == expected
         assert either(text_target=text, truncation=True, max_length=length).input_ids == expected
+
+
+def test_threads_that_share_a_tokenizer_do_not_change_each_others_results(tokenizer):
+    texts = CORPUS[:12]
+    calls = [
+        lambda: tokenizer(texts).input_ids,
+        lambda: tokenizer(texts, truncation=True, max_length=6).input_ids,
+        lambda: tokenizer(texts, padding="max_length", max_length=40).input_ids,
+        lambda: tokenizer.encode(texts[0], truncation=True, max_length=4),
+        lambda: tokenizer.tokenize(texts[0]),
+    ]
+    expected = [call() for call in calls]
+    for value, found in zip(expected, call_in_threads(calls, rounds=20), strict=True):
+        assert all(each == value for each in found)
+
+
+def test_a_process_that_is_forked_while_a_thread_encodes_can_encode(tokenizer):
+    ids, is_over = tokenizer("a b").input_ids, threading.Event()
+
+    def encode() -> None:
+        while not is_over.is_set():
+            tokenizer(CORPUS)
+
+    thread = threading.Thread(target=encode)
+    thread.start()
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        try:
+            found = pool.apply_async(encode_text, (tokenizer, "a b")).get(timeout=20)
+        finally:
+            is_over.set()
+            thread.join()
+    assert found == ids
+
+
+def encode_text(tokenizer: VaswaniTokenizer, text: str) -> list[int]:
+    return tokenizer(text).input_ids
 
 
 @pytest.mark.parametrize("load", [VaswaniTokenizer.from_pretrained, AutoTokenizer.from_pretrained])

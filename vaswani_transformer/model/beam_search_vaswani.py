@@ -9,7 +9,11 @@ import torch
 from torch.nn import functional as F
 from transformers import GenerationConfig
 from transformers.generation import GenerateBeamEncoderDecoderOutput
-from transformers.generation.logits_process import LogitsProcessor, LogitsProcessorList
+from transformers.generation.logits_process import (
+    ForcedEOSTokenLogitsProcessor,
+    LogitsProcessor,
+    LogitsProcessorList,
+)
 from transformers.generation.stopping_criteria import (
     EosTokenCriteria,
     MaxLengthCriteria,
@@ -65,9 +69,32 @@ class SentenceProcessor(LogitsProcessor):
         raise NotImplementedError
 
 
-def _repeat_to_rows(limits: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
-    """Repeat limits for the beams or samples of each sentence: `[rows]`."""
-    return limits.repeat_interleave(input_ids.shape[0] // limits.shape[0]).to(input_ids.device)
+class ForcedEOSPerSentence(SentenceProcessor):
+    """Forces an EOS as the last token that each sentence may generate, as transformers does at one limit for all.
+
+    Args:
+        limits, prefix_length: As of `LengthPerSentence`.
+        eos: One id or several.
+    """
+
+    def __init__(self, limits: torch.Tensor, prefix_length: int, eos: int | list[int]) -> None:
+        self.limits, self.prefix_length, self.eos = limits, prefix_length, eos
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        length = input_ids.shape[1]
+        is_last = length - self.prefix_length >= self.limits - 1  # [batch]
+        if not is_last.any():
+            return scores
+        forced = ForcedEOSTokenLogitsProcessor(length + 1, self.eos, scores.device)(input_ids, scores)
+        return torch.where(_repeat_to_rows(is_last, input_ids).unsqueeze(-1), forced, scores)
+
+    def select(self, sentences: torch.Tensor) -> None:
+        self.limits = self.limits[sentences]
+
+
+def _repeat_to_rows(values: torch.Tensor, input_ids: torch.Tensor) -> torch.Tensor:
+    """Repeat the values of a batch for the beams or samples of each sentence: `[rows]`."""
+    return values.repeat_interleave(input_ids.shape[0] // values.shape[0]).to(input_ids.device)
 
 
 @dataclass

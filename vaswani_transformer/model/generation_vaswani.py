@@ -13,7 +13,7 @@ from transformers.generation.stopping_criteria import StoppingCriteria, Stopping
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
-from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, Hypotheses, LengthPerSentence
+from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, ForcedEOSPerSentence, Hypotheses, LengthPerSentence
 from .languages_vaswani import Directions
 from .search_options_vaswani import LENGTH_FIELDS, OVER_SOURCE, LengthLimit, SearchOptions
 from .step_decoder_vaswani import (
@@ -140,7 +140,7 @@ class VaswaniGenerationMixin(GenerationMixin):
             ValueError: There is no source, or ids are not `[batch, source]`; an option is invalid; logits are NaN; the
                 model has several directions, and a source begins with no language tag; or `synced_gpus` is true.
         """
-        if kwargs.get("encoder_outputs") is not None:
+        if kwargs.get("encoder_outputs") is not None:  # a copy, since transformers repeats it in place for beams
             kwargs["encoder_outputs"] = as_encoder_outputs(kwargs["encoder_outputs"])
         lengths = self._prepare_source(inputs, kwargs)
         drop_filled_length(self.generation_config)
@@ -167,6 +167,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         limits = torch.tensor([limit.new_tokens(length, prefix_length) for length in lengths])  # [batch]
         if limit.field == OVER_SOURCE:
             criteria.append(LengthPerSentence(limits, prefix_length))
+            if config.forced_eos_token_id is not None:  # transformers forces it at the largest limit of a batch
+                processors.insert(0, ForcedEOSPerSentence(limits, prefix_length, config.forced_eos_token_id))
         config.max_new_tokens, config.max_length = int(limits.max()), None
         if loop is None:
             processors.append(FiniteLogits())  # the last, because another one may replace NaN and infinity

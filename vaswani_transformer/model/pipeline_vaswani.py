@@ -23,6 +23,7 @@ from transformers import pipelines as _pipelines
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.utils import logging
 
+from .encoding_lock_vaswani import ENCODING_LOCK
 from .generation_vaswani import paper_generation_config, search_options
 from .languages_vaswani import Directions, Paragraph, require_text, split_paragraphs, warn_of_long_sentences
 from .scores_vaswani import AlignmentHeads, TranslationScore, TranslationScorer, for_direction
@@ -345,7 +346,9 @@ def translate_in_batches(
                 "the log-probabilities and lengths that were measured; use score.py --confidence on text of this kind"
             )
         if blank := [index for index, part in enumerate(parts) if not part.strip()]:
-            empty = Translation("", tokenizer("").input_ids, None if scorer is None else scorer.blank())
+            with ENCODING_LOCK:
+                ids = tokenizer("").input_ids
+            empty = Translation("", ids, None if scorer is None else scorer.blank())
             yield blank, [[empty] * search.num_return_sequences for _ in blank]
 
     yield from translate_parts() if paragraphs is None else _join(paragraphs, translate_parts())
@@ -449,7 +452,8 @@ def generate_in_batches(
             raise ValueError("force_words: are for the model's search alone; leave them out, or the engine or ensemble")
         # A model's code on the Hub does not have it.
         phrases = import_module("vaswani_transformer.model.phrases").ForcedPhrases
-        generate_kwargs["custom_generate"] = phrases.from_words(words, tokenizer)
+        with ENCODING_LOCK:
+            generate_kwargs["custom_generate"] = phrases.from_words(words, tokenizer)
     if search.stop_strings is not None:
         generate_kwargs["tokenizer"] = tokenizer
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]
@@ -458,7 +462,8 @@ def generate_in_batches(
     if truncation and longest is not None:
         longest = min(longest, tokenizer.model_max_length)
     cut = {"truncation": truncation or longest is not None, "max_length": longest}
-    encoded = tokenizer(texts, **cut) if texts else BatchEncoding()
+    with ENCODING_LOCK:  # tokenizers of transformers have none
+        encoded = tokenizer(texts, **cut) if texts else BatchEncoding()
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
     _warn_of_long_sentences(model, encoded, lengths)
     prefix, added = forced_prefix(model, generate_kwargs), generate_kwargs.get("logits_processor") or []

@@ -1,9 +1,9 @@
 """Log-probabilities and word alignments of given translations, from one pass of the decoder."""
 
+import copy
 import math
 from bisect import bisect
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -237,35 +237,34 @@ def read_decoder(
     states = model.get_encoder()(**inputs)[0].repeat_interleave(translations, 0)  # [rows, source, d_model]
     mask = inputs["attention_mask"].repeat_interleave(translations, 0)  # [rows, source]
     values, attentions = [], []
-    with eager_attention(model) if groups else nullcontext():
-        for rows in torch.arange(len(output_ids)).split(max(1, _TOKENS_AT_ONCE // output_ids.shape[1])):
-            fed, predicted = output_ids[rows, :-1], output_ids[rows, 1:]  # [rows, target]
-            outputs = model(
-                encoder_outputs=(states[rows],),
-                attention_mask=mask[rows],
-                decoder_input_ids=fed,
-                use_cache=False,
-                output_attentions=bool(groups),
-            )
-            logits = outputs.logits.float()  # [rows, target, vocabulary]
-            values.append(logits.log_softmax(-1).gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
-            means = [
-                torch.stack([outputs.cross_attentions[layer][:, head] for layer, head in group]).mean(0)
-                for group in groups
-            ]  # [rows, target, source] each
-            attentions.append(torch.stack(means, 1) if means else logits[:, :0])
+    decoder = eager_copy(model) if groups else model
+    for rows in torch.arange(len(output_ids)).split(max(1, _TOKENS_AT_ONCE // output_ids.shape[1])):
+        fed, predicted = output_ids[rows, :-1], output_ids[rows, 1:]  # [rows, target]
+        outputs = decoder(
+            encoder_outputs=(states[rows],),
+            attention_mask=mask[rows],
+            decoder_input_ids=fed,
+            use_cache=False,
+            output_attentions=bool(groups),
+        )
+        logits = outputs.logits.float()  # [rows, target, vocabulary]
+        values.append(logits.log_softmax(-1).gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
+        means = [
+            torch.stack([outputs.cross_attentions[layer][:, head] for layer, head in group]).mean(0) for group in groups
+        ]  # [rows, target, source] each
+        attentions.append(torch.stack(means, 1) if means else logits[:, :0])
     return torch.cat(values), torch.cat(attentions)
 
 
-@contextmanager
-def eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Context in which the model computes attention by "eager", the only implementation that returns its weights."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
+def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """A copy with the same weights that computes attention by "eager", the only implementation that returns it.
+
+    The model itself stays as it is, since other threads may use it.
+    """
+    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    copied = copy.deepcopy(model, shared)
+    copied.set_attn_implementation("eager")
+    return copied
 
 
 def token_words(

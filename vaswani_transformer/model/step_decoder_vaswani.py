@@ -68,7 +68,7 @@ def named_cache(kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def as_encoder_outputs(given: Any) -> BaseModelOutput:
-    """An encoder's output as `BaseModelOutput`, if it is another class of outputs, a mapping, or a tuple.
+    """Copy an encoder's output, of any class of outputs, a mapping or a tuple, into a `BaseModelOutput`.
 
     Raises:
         TypeError: It does not begin with hidden states `[batch, source, d_model]`.
@@ -81,7 +81,7 @@ def as_encoder_outputs(given: Any) -> BaseModelOutput:
             f"encoder_outputs: must be what the encoder returns, or a tuple such as (last_hidden_state,), of "
             f"[batch, source, d_model]; is a {type(given).__name__}"
         )
-    return given if isinstance(given, BaseModelOutput) else BaseModelOutput(*map(values.get, names))
+    return BaseModelOutput(*map(values.get, names))
 
 
 class SourceTokens:

@@ -10,6 +10,7 @@ from typing import Any, Literal, TextIO
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
+from .encoding_lock_vaswani import one_at_a_time
 from .languages_vaswani import is_language_tag
 
 
@@ -41,9 +42,15 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
     "</s>" and "<unk>" in a sentence are ordinary text. Special tokens added later are encoded as one token, also by
     transformers' plain fast tokenizer, and `decode(..., skip_special_tokens=True)` drops them. Language tags, such as
     "<2de>", are special tokens at the start of a text, and ordinary text elsewhere.
+
+    Several threads may use one tokenizer; it encodes for one at a time.
     """
 
     model_input_names = ["input_ids", "attention_mask"]
+
+    __call__ = one_at_a_time(PreTrainedTokenizerFast.__call__)
+    encode = one_at_a_time(PreTrainedTokenizerFast.encode)
+    tokenize = one_at_a_time(PreTrainedTokenizerFast.tokenize)
 
     @classmethod
     def train(

@@ -7,6 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
+from ..model.encoding_lock_vaswani import one_at_a_time
 from ..model.parse_sequence_vaswani import LABEL_MARK
 from ..model.tokenization_vaswani import PAD, UNK, VaswaniTokenizer, replace_vocabulary
 
@@ -53,6 +54,7 @@ class VaswaniParsingTokenizer(VaswaniTokenizer):
         options = {"split_special_tokens": True, "model_input_names": self.model_input_names}
         return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token=padding, **options)
 
+    @one_at_a_time
     def __call__(
         self, text: Any = None, text_pair: Any = None, text_target: Any = None, *args: Any, **kwargs: Any
     ) -> BatchEncoding:

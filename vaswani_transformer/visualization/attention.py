@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import Directions
-from ..model.scores_vaswani import eager_attention
+from ..model.scores_vaswani import eager_copy
 from ..model.target_tokenizer import for_targets
 from .tokens import shown_tokens
 
@@ -89,9 +89,8 @@ def read_attention(
     else:
         labels = torch.tensor([list(target)])
     labels = labels.to(model.device)  # [1, T]
-    with eager_attention(model):
-        shifted = model.prepare_decoder_input_ids_from_labels(labels)
-        outputs = model(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
+    shifted = model.prepare_decoder_input_ids_from_labels(labels)
+    outputs = eager_copy(model)(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
     source_texts, source_continues = shown_tokens(tokenizer, _source_tokens(tokenizer, source, inputs.input_ids[0]))
     target_texts, target_continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(labels[0].tolist()))
     return AttentionWeights(
