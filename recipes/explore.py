@@ -5,7 +5,8 @@
 
 The page is one HTML file that needs no network. It shows words, made of the model's tokens. Point at a word to see its
 attention, choose one to see the alternatives to it, and follow the hypotheses of the search. With `--target`, attention
-and alternatives belong to that translation; the search is always the model's own.
+and alternatives belong to that translation; the search is always the model's own. Of a text of several sentences, the
+page shows the first, and says so.
 """
 
 from dataclasses import MISSING, dataclass
@@ -21,7 +22,7 @@ from vaswani_transformer.options.parser import RecipeParser
 class ExplorerArguments(ShownSearchArguments):
     """What to translate, with which model, and how."""
 
-    source: str = option(MISSING, "The sentence.")
+    source: str = option(MISSING, "The sentence; of a text of several, the page shows the first.")
     target: str | None = option(None, "A translation to show, instead of the model's.")
     output: str = option("explorer.html", "HTML file to write.")
     overwrite: bool = option(False, "Replace an output file that exists.")

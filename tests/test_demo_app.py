@@ -127,3 +127,23 @@ def test_a_sentence_is_translated_and_explored_by_keyboard(tab, demo, model, tok
     frame = tab.frame_locator("iframe[title=Explorer]")
     frame.locator("html[data-ready]").wait_for(state="attached")
     assert frame.locator("#source").text_content() == source
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("button", ["Translate", "Explore"])
+def test_results_of_another_text_are_cleared(tab, model, tokenizer, button):
+    text, details, frame = tab.get_by_label("Text").first, tab.locator(".result"), tab.locator("iframe[title=Explorer]")
+    start, explore = (tab.get_by_role("button", name=re.compile(name)) for name in ("Translate", "Explore"))
+    text.fill("The cat. Who sleeps?")
+    start.click()
+    tab.get_by_text("Who sleeps?", exact=True).wait_for()
+    explore.click()
+    frame.wait_for()
+    assert details.count() == 2
+    assert frame.content_frame.locator("#source").text_content() == "The cat."
+    assert "The first of 2 sentences." in frame.content_frame.locator("header").text_content()
+    text.fill(" ")
+    (start if button == "Translate" else explore).click()
+    tab.get_by_text("is empty; type a sentence").wait_for()
+    assert details.count() == frame.count() == 0
+    assert tab.get_by_label("Translation").first.input_value() == ""

@@ -17,9 +17,6 @@ from .explorer import explore
 
 _EXPLORED_TOKENS = 64  # longest sentence to explore: each of its tokens takes two searches
 
-# Attention is read by switching the model to another implementation, so that two requests must not run at once.
-_ONE_AT_A_TIME: dict[str, Any] = {"concurrency_limit": 1, "concurrency_id": "model"}
-
 # gradio's grey and orange have too little contrast, its fonts come from a server, and its text areas run left to right.
 LOOK: dict[str, Any] = {
     "theme": gr.themes.Default(primary_hue="blue", font="system-ui", font_mono="monospace").set(
@@ -84,9 +81,17 @@ def demo_page(
             with gr.Column():
                 translation = gr.Textbox(label="Translation", lines=4, interactive=False)
                 begin = gr.Button("Explore search and attention")
-        outputs, explorer = [translation, gr.HTML()], gr.HTML()
-        gr.on([start.click, source.submit], translate, source, outputs, api_name="translate", **_ONE_AT_A_TIME)
-        begin.click(show_explorer, source, explorer, api_name="explore", **_ONE_AT_A_TIME)
+        details, explorer, shown = gr.HTML(), gr.HTML(), gr.State("")  # `shown` is the text of the results
+        results = [translation, details, explorer]
+
+        def clear_other(text: str, shown: str) -> list[Any]:
+            """Clear the results of another text, which would stay if the new one fails."""
+            return [*([gr.skip() if text == shown else ""] * len(results)), text]
+
+        clear: dict[str, Any] = {"inputs": [source, shown], "outputs": [*results, shown], "api_visibility": "private"}
+        translating = gr.on([start.click, source.submit], clear_other, **clear)
+        translating.then(translate, source, [translation, details], api_name="translate")
+        begin.click(clear_other, **clear).then(show_explorer, source, explorer, api_name="explore")
     return page
 
 

@@ -14,15 +14,18 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from ..io.files import atomic_write
-from ..model.languages_vaswani import Directions
+from ..model.languages_vaswani import Directions, split_paragraphs
 from ..model.target_tokenizer import for_targets
 from .alternatives import Choice, find_alternatives
 from .attention import AttentionWeights, join_words, merge_words, read_attention, word_starts
 from .search_trace import trace_search
 from .tokens import shown_tokens
 
+
+logger = logging.get_logger(__name__)
 
 _FOLDER = Path(__file__).parent
 
@@ -66,8 +69,9 @@ def explore(
     Args:
         model: A model of this package, in evaluation mode.
         tokenizer: Its tokenizer.
-        source: The sentence.
-        target: A translation to show attention and alternatives of; by default the best one of the search.
+        source: The sentence. Of a text of several, the page shows the first, and says so.
+        target: A translation to show attention and alternatives of; by default the best one of the search. With it, a
+            text of several sentences is translated as one, and a warning says so.
         alternatives: Alternatives of each token of the translation; 0 saves their searches.
         max_tokens: Largest number of tokens of a sentence; the time grows with its square, or faster.
         show_progress: Whether to show a bar, which counts the alternatives.
@@ -76,6 +80,12 @@ def explore(
     Raises:
         ValueError: A sentence has more than `max_tokens`.
     """
+    directions = Directions(model.config)
+    obstacles = [] if target is None else ["target"]
+    paragraphs = split_paragraphs(directions, [source], obstacles, logger.warning)
+    sentences = [source] if paragraphs is None else paragraphs[0].sentences
+    if len(sentences) > 1:
+        source = sentences[0]
     sides = {"source": tokenizer(source).input_ids}
     if target is not None:
         sides["target"] = for_targets(tokenizer)(text_target=target).input_ids
@@ -86,7 +96,7 @@ def explore(
     tokens = sides.get("target", trace.hypotheses[0].tokens)
     weights = read_attention(model, tokenizer, source, tokens)
     choices = find_alternatives(model, tokenizer, source, tokens, alternatives, show_progress=show_progress, **options)
-    _, shown = Directions(model.config).split(source)
+    _, shown = directions.split(source)
     data = {
         "source": shown,
         "translation": target or trace.hypotheses[0].text,
@@ -95,7 +105,7 @@ def explore(
         "search": asdict(trace),
         "words": _words(tokenizer, weights, choices),
     }
-    return ExplorerView(_page(_rounded(data), f"{shown[:80]} – how it is translated"))
+    return ExplorerView(_page(_rounded(data), f"{shown[:80]} – how it is translated", len(sentences)))
 
 
 def _attention(weights: AttentionWeights) -> dict[str, Any]:
@@ -149,12 +159,13 @@ def _rounded(data: Any) -> Any:
     return round(data, 4) if isinstance(data, float) else data
 
 
-def _page(data: dict[str, Any], title: str) -> str:
-    """The page, with a policy that lets it run its own script and load nothing."""
+def _page(data: dict[str, Any], title: str, sentences: int) -> str:
+    """The page of the first of some `sentences`, with a policy that lets it run its own script and load nothing."""
     environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("explorer.css", "explorer.js"))
     return environment.get_template("explorer.html.jinja").render(
         title=title,
+        sentences=sentences,
         style=style,
         style_hash=_hash(style),
         script=script,
