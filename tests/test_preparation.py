@@ -220,6 +220,7 @@ def test_after_a_full_disk_only_the_rest_is_done(files, output, tmp_path, monkey
     assert row_bytes(output) == row_bytes(tmp_path / "whole")
 
 
+@pytest.mark.system
 def test_the_rows_do_not_depend_on_the_number_of_processes(files, output, tmp_path, monkeypatch):
     prepare(output, arguments(files))
     monkeypatch.setattr(preparation, "_PAIRS_PER_PROCESS", 40)
