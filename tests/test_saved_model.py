@@ -79,6 +79,15 @@ def test_a_model_whose_matrices_are_not_those_of_its_flag_is_loaded_as_it_was_sa
     assert not caplog.records
 
 
+@pytest.mark.parametrize("make", [with_own_softmax, distinct])
+def test_weights_that_accelerate_has_gathered_are_loaded_as_they_were_saved(make, tmp_path):
+    model, ids = make(), torch.tensor([[5, 6, 7, 1]])
+    model.config.tie_word_embeddings = False
+    model.save_pretrained(tmp_path, state_dict=model.state_dict())
+    loaded = VaswaniForConditionalGeneration.from_pretrained(tmp_path)
+    assert torch.equal(loaded(ids, labels=ids).logits, model(ids, labels=ids).logits)
+
+
 def test_a_file_with_a_matrix_of_its_own_for_the_softmax_is_not_tied_later_either(tmp_path):
     distinct().save_pretrained(tmp_path)
     change_weights(tmp_path, lambda weights: weights.update({"lm_head.weight": weights["model.shared.weight"] + 1}))

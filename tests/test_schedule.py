@@ -115,8 +115,8 @@ def test_a_cooldown_ends_with_the_minutes(tiny, stock_trainer, six_seconds_a_ste
     assert recorder.rates == [[pytest.approx(8.0 * (1 - share))] * 2 for share in done]
 
 
-def with_warmup(noam: bool, minutes: float) -> list[TrainerCallback]:
-    """The callbacks of a warm-up of six steps, in a training of so many minutes."""
+def with_warmup(noam: bool, minutes: float | None) -> list[TrainerCallback]:
+    """The callbacks of a warm-up of six steps, in a training of so many minutes, or of a number of steps."""
     return [*[NoamSchedule(6)] * noam, Ramps(6, noam, minutes=minutes)]
 
 
@@ -152,15 +152,15 @@ def test_a_warm_up_that_the_minutes_cut_keeps_its_slope(
     assert caplog.text.count("warmup_steps: the warm-up ends") == (cut is not None)
 
 
+@pytest.mark.parametrize("minutes", [40, None])  # with which the warm-up would go on
 @pytest.mark.parametrize("noam", [True, False])
 def test_a_resumed_training_knows_where_its_warm_up_was_cut(
-    tiny, stock_trainer, six_seconds_a_step, tmp_path, caplog, noam
+    tiny, stock_trainer, six_seconds_a_step, tmp_path, caplog, noam, minutes
 ):
     settings = {"save_strategy": "steps", "save_steps": 5, **RISE_TO_7}
     stock_trainer(tiny, *with_warmup(noam, 4), max_steps=5, **settings).train()
     caplog.clear()
-    # With more time the warm-up would go on.
-    resumed = stock_trainer(tiny, *with_warmup(noam, 40), recorder := Recorder(), max_steps=9, **settings)
+    resumed = stock_trainer(tiny, *with_warmup(noam, minutes), recorder := Recorder(), max_steps=9, **settings)
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-5"))
     assert recorder.rates == [[pytest.approx(rate)] * 2 for rate in rates_of_warmup(noam, 4)[5:]]
     assert steps_of_warmup(resumed.state, 6) == 4

@@ -11,6 +11,7 @@ from vaswani_transformer.runs.fine_tuning import FineTuningArguments
 from vaswani_transformer.runs.run_arguments import ModelArguments
 from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun
+from vaswani_transformer.training.schedule import Ramps
 
 
 @pytest.fixture
@@ -35,6 +36,13 @@ def test_the_last_checkpoint_is_scored_beside_its_average(run, tmp_path):
         "test": ("test", tmp_path),
         "test_last_checkpoint": ("test", Path("checkpoint-4")),
     }
+
+
+@pytest.mark.parametrize("options", [{}, {"lr_scheduler_type": "constant_with_warmup"}, {"cooldown": 0.5}])
+def test_a_resumed_training_of_steps_keeps_the_cut_of_its_warm_up(run, options):
+    for name, value in options.items():
+        setattr(run.args, name, value)
+    assert Ramps in map(type, run._schedule())
 
 
 @pytest.mark.parametrize(

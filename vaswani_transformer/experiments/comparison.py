@@ -63,6 +63,8 @@ class Row:
     @property
     def full_length_bleu(self) -> float:
         """Mean BLEU without the brevity penalty, which is computed from the mean length."""
+        if not self.bleu.mean:  # translations without words have the length 0
+            return 0.0
         return self.bleu.mean / min(1.0, exp(1 - 1 / self.length))
 
 
@@ -132,7 +134,11 @@ class SweepRecord(Record):
         values = {}
         for row in self.rows:
             pairs = [(scale(value), scale(other)) for value, other in self._pairs(row, score)]
-            if row != self.reference and len(pairs) > 1:
+            if row == self.reference or len(pairs) < 2:
+                continue
+            if all(value == other for value, other in pairs):  # A-h4 is base with --heads 4; the test would divide by 0
+                values[row] = 1.0
+            else:
                 values[row] = float(ttest_rel(*zip(*pairs, strict=True)).pvalue)
         return holm(values)
 

@@ -668,8 +668,15 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         """
         parts = (self.lm_head, self.model.encoder.embed_tokens, self.model.decoder.embed_tokens)
         is_plain = all(type(part) in (nn.Linear, VaswaniEmbedding) and not part.weight.is_meta for part in parts)
-        if is_plain and kwargs.get("state_dict") is None and not self.is_tied:
+        state = kwargs.get("state_dict")
+        if is_plain and state is None and not self.is_tied:
             self.untie()
+        if state is not None and not self.config.tie_word_embeddings:  # loaded, it has no `shared`
+            kwargs["state_dict"] = {
+                name: tensor.clone() if name.endswith("embed_tokens.weight") else tensor
+                for name, tensor in state.items()
+                if name != "model.shared.weight"
+            }
         drop_filled_length(self.generation_config)
         super().save_pretrained(*args, **kwargs)
 

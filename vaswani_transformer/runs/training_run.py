@@ -215,7 +215,7 @@ class TrainingRun:
             yield NoamSchedule(args.warmup_steps, args.learning_rate_factor)
         elif self._warmup_steps:
             yield WarmupCheck(self._warmup_steps)
-        if args.cooldown or args.max_minutes is not None:
+        if self._warmup_steps or args.cooldown:  # without minutes, too: a resumed warm-up may have been cut before
             yield Ramps(self._warmup_steps, is_papers, args.cooldown, args.max_minutes)
         if args.early_stopping_patience is not None:
             yield EarlyStopping(args.early_stopping_patience)

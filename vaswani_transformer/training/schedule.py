@@ -50,7 +50,8 @@ class WarmupCheck(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        if state.is_world_process_zero and state.max_steps < self.warmup_steps:
+        is_cut = _CUT in state.stateful_callbacks
+        if state.is_world_process_zero and state.max_steps < self.warmup_steps and not is_cut:
             logger.warning(
                 f"warmup_steps: training ends at step {state.max_steps}, before the learning rate is highest, at step "
                 f"{self.warmup_steps}; set fewer, or train longer"
