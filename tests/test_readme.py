@@ -55,7 +55,7 @@ CHANGES = {
         "out/model.safetensors",
     ),
     "prepare_data.py": ({**CORPUS, "prepared": "out"}, "out/train/manifest.json"),
-    "reproduce_table3.py": ({**CORPUS, **SWEEP, **STEPS}, "out/report.md"),
+    "reproduce_table3.py": ({**CORPUS, **SWEEP, **STEPS, "source_language": "en"}, "out/report.md"),
     "train_parsing.py": ({**TREES, **SIZES, **STEPS, "max_new_tokens_over_source": "20"}, "out/model.safetensors"),
     "average.py": ({"run": "runs/checkpoints", "last": "1"}, "{output}/model.safetensors"),
     "parse.py": ({"model": "runs/demo_parsing", "output": "trees.parsed.mrg"}, "trees.parsed.mrg"),

@@ -30,13 +30,14 @@ def describe_run(repository: str | None = None) -> Provenance:
     words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
     secret = ("--hub_token", "--hub-token")
     shown = ["..." if before in secret else str(published(word)) for before, word in pairwise(["", *words])]
-    names = ("vaswani_transformer", "torch", "transformers", "tokenizers", "sacrebleu", "sacremoses")
+    names = ("vaswani_transformer", "transformers", "tokenizers", "sacrebleu", "sacremoses")
+    versions = {"python": platform.python_version(), "torch": torch.__version__}  # also which build of torch
     return Provenance(
         command=shlex.join([*(program_name("").split() or ["python", shown[0]]), *shown[1:]]),
         commit=_commit(),
         date=date.today().isoformat(),
         hardware=_hardware(),
-        versions={"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names},
+        versions=versions | {name: importlib.metadata.version(name) for name in names},
         repository=repository,
     )
 
