@@ -97,14 +97,15 @@ def run_recipe(path: str, *arguments: object, folder: Path | None = None) -> sub
 
 
 def call_in_threads(calls: Sequence[Callable[[], Any]], rounds: int, threads: int = 8) -> list[list[Any]]:
-    """What each of the calls returns, whenever a thread made it while others made other calls."""
+    """Make calls in several threads at once, and return the results of each call."""
     barrier = threading.Barrier(threads)
     found: list[list[Any]] = [[] for _ in calls]
 
     def work(first: int) -> None:
         barrier.wait()
-        for place in range(first, first + rounds):
-            found[place % len(calls)].append(calls[place % len(calls)]())
+        for number in range(first, first + rounds):
+            index = number % len(calls)
+            found[index].append(calls[index]())
 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)  # threads take turns within a call
