@@ -3,7 +3,6 @@
 No test needs the network, and none leaves anything outside pytest's temporary folder.
 """
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -51,6 +50,4 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    for process in multiprocessing.active_children():  # a failed training's loaders, which ignore SIGTERM
-        process.kill()
     shutil.rmtree(_CACHE, ignore_errors=True)
