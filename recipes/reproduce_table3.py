@@ -81,7 +81,6 @@ SET = ("output_dir", "test", "average_last", "precision")
 
 # Sizes that `width` and `depth` multiply.
 WIDTHS, DEPTHS = ("d_model", "d_ff", "d_k", "d_v"), ("encoder_layers", "decoder_layers")
-BASE = VaswaniConfig()
 
 # Options that contradict a sweep, and what to do instead.
 REFUSED = {
@@ -164,7 +163,7 @@ def scaled_sizes(row: str, scale: Scale) -> dict[str, int]:
         ValueError: There is no such row, or a scaled size is not a whole number.
     """
     config = VaswaniConfig.from_variant(row)
-    sizes = {"num_heads": config.num_heads if config.num_heads != BASE.num_heads else scale.heads}
+    sizes = {"num_heads": PAPER_VARIANTS[row].get("num_heads", scale.heads)}
     for direction, factor, names in (("width", scale.width, WIDTHS), ("depth", scale.depth, DEPTHS)):
         for name in names:
             size = getattr(config, name) * factor

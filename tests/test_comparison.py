@@ -57,7 +57,7 @@ def test_rows_are_compared_with_the_reference_of_the_same_seed():
     expected = {}
     for row in ("A-h1", "C-N2"):
         differences = [math.log(rows[row][seed] / base[seed]) for seed in base]
-        assert sorted(sweep.nats_above_reference(row)) == pytest.approx(sorted(differences))
+        assert sorted(sweep.differences(row, "perplexity")) == pytest.approx(sorted(differences))
         t = abs(statistics.mean(differences)) / (statistics.stdev(differences) / math.sqrt(4))
         # Student's distribution with three degrees of freedom in closed form.
         angle = math.atan(t / math.sqrt(3))

@@ -93,7 +93,7 @@ def test_half_precision_logits_are_computed_in_float32(logits, labels, dtype):
 
 
 def test_a_stock_trainer_whose_collator_does_not_know_the_model_is_told_what_to_do(tiny):
-    """It takes the labels away from the model, of which the collator must then have made the decoder's inputs."""
+    """The stock trainer hides the labels from the model, so the collator must make the decoder's inputs."""
     with pytest.raises(
         ValueError, match=r"give either decoder_input_ids or .*DataCollatorForSeq2Seq\(tokenizer, model="
     ):

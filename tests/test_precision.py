@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.decoding import decoding_arguments
 from vaswani_transformer.decoding.decoding_arguments import DecodingArguments
 from vaswani_transformer.launch import processor
 from vaswani_transformer.model.saved_model import open_model
@@ -60,11 +59,12 @@ def test_who_asks_for_bfloat16_where_it_is_slow_is_told_once(limit, precision, l
     monkeypatch.setattr(processor.Path, "read_text", lambda *args, **options: "flags\t\t: fpu avx2 avx512bw\n")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
     arguments, saved = DecodingArguments(precision=precision), open_model(saved_model)
-    decoding_arguments._warn_once.cache_clear()
+    processor.warn_of_slow_bfloat16.cache_clear()
     for _ in range(2):
         arguments.load(saved)
     found = [record.getMessage() for record in caplog.records]
     assert found == [processor.SLOW_BFLOAT16] * lines
+    processor.warn_of_slow_bfloat16.cache_clear()
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def with_warmup(noam: bool, minutes: float | None) -> list[TrainerCallback]:
 
 
 def rates_of_warmup(noam: bool, cut: int | None) -> list[float]:
-    """Rates of nine steps, of which the warm-up has six, or is cut after `cut`."""
+    """Rates of nine steps; the warm-up has six of them, or ends after `cut`."""
     rates = []
     for step in range(1, 10):
         if cut is not None and step > cut:

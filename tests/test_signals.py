@@ -173,7 +173,7 @@ class SignalAll(TrainerCallback):
 
 
 def test_loaders_survive_signals_to_all_processes(tokenizer, tmp_path):
-    """The workers of the training's loader as those of the evaluation's."""
+    """Workers of both loaders survive, the training's and the evaluation's."""
     settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 1, "save_strategy": "no"}
     interrupt(tokenizer, tmp_path, everyone := SignalAll(), **WORKERS, **settings)
     assert checkpoints(tmp_path) == ["checkpoint-2"]

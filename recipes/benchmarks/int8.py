@@ -3,8 +3,8 @@
     python recipes/benchmarks/int8.py --models model_cards/tatoeba-de-en runs/small --text test.de.gz \
         --references test.en.gz
 
-The processor must have VNNI; AVX2 is emulated by variables. Each way has a process of one thread, all in turn, and
-seconds are those of the processor, which other programs disturb less.
+The processor must have VNNI; environment variables emulate AVX2. A process of one thread measures each way, all in
+turn, in seconds of processor time, which other programs disturb less than the clock.
 """
 
 import json

@@ -18,7 +18,8 @@ from .length_batches import search_in_batches
 @cache
 def warn_of_cut_sums() -> None:
     """Warn once if CTranslate2 computes 8-bit weights badly on this processor, and name what is better."""
-    by_mkl = "int16" in ctranslate2.get_supported_compute_types("cpu")  # which oneDNN has not, and MKL adds correctly
+    # MKL adds products correctly. It supports int16, and oneDNN does not.
+    by_mkl = "int16" in ctranslate2.get_supported_compute_types("cpu")
     if not by_mkl and not has_products_of("int8"):
         logging.getLogger(__name__).warning(
             "int8: this processor has neither VNNI nor AMX, so that CTranslate2 cuts sums of products, and more "

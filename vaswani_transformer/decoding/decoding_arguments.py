@@ -1,12 +1,10 @@
 """Options shared by all recipes that decode with a saved model."""
 
-import logging
 from dataclasses import MISSING, dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..launch.memory import keep_freed_memory
-from ..launch.processor import SLOW_BFLOAT16, has_products_of
+from ..launch.processor import warn_of_slow_bfloat16
 from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option, refuse_unused
 
 
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
 BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
 ALPHA = Interval(minimum=-100, maximum=100)
 DecodingPrecision = Literal["auto", "float32", "bf16", "fp16"]
-
-_warn_once = cache(logging.getLogger(__name__).warning)
 
 # Options with the names of keywords of `generate`.
 _GENERATE = ("num_beams", "length_penalty", "max_new_tokens", "num_return_sequences", "temperature", "force_words")
@@ -59,8 +55,8 @@ class DecodingArguments:
         model = saved.load(_DTYPES[self.precision]).to(device)
         if device.type == "cpu":
             keep_freed_memory()
-            if str(model.dtype) == "torch.bfloat16" and not has_products_of("bfloat16"):
-                _warn_once(SLOW_BFLOAT16)
+            if str(model.dtype) == "torch.bfloat16":
+                warn_of_slow_bfloat16()
         return model
 
 

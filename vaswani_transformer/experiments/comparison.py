@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from statistics import fmean, stdev
 
-from scipy.stats import ttest_rel
+from scipy.stats import ttest_1samp
 
 from ..io.typed_json import Record
 from ..runs.paper_values import departures
@@ -86,8 +86,8 @@ class SharedFacts:
 class Scale:
     """Widths and numbers of layers, relative to the paper's; heads of the rows that have 8 there."""
 
-    width: float = 1.0
-    depth: float = 1.0
+    width: float
+    depth: float
     heads: int = 8
 
 
@@ -116,39 +116,32 @@ class SweepRecord(Record):
         """The row to compare the others with: base, or else the first."""
         return next(iter(self.rows))
 
-    def nats_above_reference(self, row: str) -> list[float]:
-        """Nats per token of a row less those of the reference with the same seed, by seed."""
-        return [log(value) - log(other) for value, other in self._pairs(row, "perplexity")]
-
-    def p_values(self, score: str) -> dict[str, float]:
-        """By row, the probability that chance alone parts it as far from the reference: paired t-tests, two-sided.
-
-        Each training is compared with the reference's of the same seed, in the logarithm of perplexity. The values are
-        corrected for the number of rows by Holm's method. Rows that share fewer than two seeds with the reference have
-        none.
+    def differences(self, row: str, score: str) -> list[float]:
+        """Differences between a row and the reference, one for each seed that both have.
 
         Args:
-            score: "perplexity" or "bleu".
+            row: Name of the row.
+            score: "bleu", or "perplexity", whose logarithms are subtracted: nats per token.
         """
         scale = log if score == "perplexity" else float
+        values, others = (
+            dict(zip(each.seeds, map(scale, getattr(each, score).values), strict=True))
+            for each in (self.rows[row], self.rows[self.reference])
+        )
+        return [values[seed] - others[seed] for seed in values if seed in others]
+
+    def p_values(self, score: str) -> dict[str, float]:
+        """p-values of the `differences` of each row, by two-sided paired t-tests with Holm's correction.
+
+        Rows that share fewer than two seeds with the reference have none.
+        """
         values = {}
         for row in self.rows:
-            pairs = [(scale(value), scale(other)) for value, other in self._pairs(row, score)]
-            if row == self.reference or len(pairs) < 2:
-                continue
-            if all(value == other for value, other in pairs):  # A-h4 is base with --heads 4; the test would divide by 0
-                values[row] = 1.0
-            else:
-                values[row] = float(ttest_rel(*zip(*pairs, strict=True)).pvalue)
+            differences = self.differences(row, score)
+            if row != self.reference and len(differences) > 1:
+                # A-h4 is base with --heads 4; the test would divide by 0.
+                values[row] = float(ttest_1samp(differences, 0.0).pvalue) if any(differences) else 1.0
         return holm(values)
-
-    def _pairs(self, row: str, score: str) -> list[tuple[float, float]]:
-        """Scores of a row and of the reference with the same seed."""
-        tables = [
-            dict(zip(each.seeds, getattr(each, score).values, strict=True))
-            for each in (self.rows[row], self.rows[self.reference])
-        ]
-        return [(tables[0][seed], tables[1][seed]) for seed in tables[0] if seed in tables[1]]
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:

@@ -28,7 +28,7 @@ def score_table(sweep: SweepRecord) -> Table:
     for name, row in sweep.rows.items():
         paper_perplexity, paper_bleu = PAPER_SCORES[name]
         differing = {key: value for key, value in row.settings.items() if value != reference.settings[key]}
-        nats = sweep.nats_above_reference(name)
+        nats = sweep.differences(name, "perplexity")
         lines.append(
             [
                 name,

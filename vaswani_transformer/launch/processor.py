@@ -1,11 +1,14 @@
 """Products of narrow numbers that a processor has instructions for; it imports no torch, which takes seconds."""
 
+import logging
 import os
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 
-# For each type of numbers, flags of /proc/cpuinfo of which one is needed, and what ONEDNN_MAX_CPU_ISA forbids them by.
+# For each type of numbers: flags of /proc/cpuinfo, one of which is needed, and values of ONEDNN_MAX_CPU_ISA that forbid
+# the instructions.
 _NEEDED = {
     "int8": ({"avx512_vnni", "avx_vnni", "amx_int8"}, {"SSE41", "AVX", "AVX2", "AVX512_CORE"}),
     "bfloat16": ({"avx512bw", "avx_ne_convert"}, {"SSE41", "AVX", "AVX2", "AVX2_VNNI"}),
@@ -30,3 +33,10 @@ def has_products_of(dtype: Literal["int8", "bfloat16"]) -> bool:
         return True
     found = next((line.split() for line in lines if line.startswith("flags")), None)  # other processors have no flags
     return found is None or not flags.isdisjoint(found)
+
+
+@cache
+def warn_of_slow_bfloat16() -> None:
+    """Warn once if this processor computes more slowly in bfloat16 than in float32."""
+    if not has_products_of("bfloat16"):
+        logging.getLogger(__name__).warning(SLOW_BFLOAT16)

@@ -15,7 +15,7 @@ from transformers.utils import logging
 
 from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, ForcedEOSPerSentence, Hypotheses, LengthPerSentence
 from .languages_vaswani import Directions
-from .search_options_vaswani import LENGTH_FIELDS, OVER_SOURCE, LengthLimit, SearchOptions
+from .search_options_vaswani import LENGTH_FIELDS, OVER_SOURCE, LengthLimit, SearchOptions, has_filled_length
 from .step_decoder_vaswani import (
     CACHE,
     ForwardDecoder,
@@ -72,7 +72,7 @@ def drop_filled_length(config: GenerationConfig) -> None:
 
     `Seq2SeqTrainer` fills it in after each batch of `predict_with_generate`.
     """
-    if getattr(config, OVER_SOURCE, None) is not None and config.max_length == 20:
+    if has_filled_length(vars(config)):
         config.max_length = None
 
 

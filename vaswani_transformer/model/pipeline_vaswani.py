@@ -136,8 +136,8 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     decodes as in the paper.
 
     Args:
-        dtype: Of the model, for the constructor; `torch.bfloat16` is several times slower than float32 on processors
-            that have AVX2 alone.
+        dtype: The type in which the model computes, for the constructor. On processors that have AVX2 alone,
+            `torch.bfloat16` is several times slower than float32.
         inputs: A string, a sequence of strings, a `torch.utils.data.Dataset` of strings (such as transformers'
             `KeyDataset`) or a generator of strings. A string may be replaced by a dict with "text" and optionally
             "src_lang" and "tgt_lang"; other keys, such as a dataset's columns, are ignored.

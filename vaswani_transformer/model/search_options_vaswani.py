@@ -17,6 +17,11 @@ LENGTH_FIELDS = ("max_new_tokens", "max_length", OVER_SOURCE)  # in one configur
 _GENERATED_PER_SOURCE_TOKEN = 16
 
 
+def has_filled_length(options: Mapping[str, Any]) -> bool:
+    """Whether options have `max_length=20` beside `max_new_tokens_over_source`, as `Seq2SeqTrainer` fills it in."""
+    return options.get(OVER_SOURCE) is not None and options.get("max_length") == 20
+
+
 @dataclass(frozen=True)
 class LengthLimit:
     """Number of tokens that a search may add to its prefix, EOS included.
@@ -35,7 +40,7 @@ class LengthLimit:
     def from_options(cls, options: Mapping[str, Any], positions: int | None = None) -> "LengthLimit | None":
         """The limit that options set; None if they set none."""
         names = [name for name in LENGTH_FIELDS if options.get(name) is not None]
-        if OVER_SOURCE in names and options.get("max_length") == 20:
+        if has_filled_length(options):
             names.remove("max_length")
         return cls(names[0], options[names[0]], positions) if names else None
 

@@ -24,7 +24,7 @@ from ..io.typed_json import from_json
 from ..launch.faults import exit_on_error
 from ..launch.memory import keep_freed_memory
 from ..launch.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
-from ..launch.processor import SLOW_BFLOAT16, has_products_of
+from ..launch.processor import warn_of_slow_bfloat16
 from ..launch.signals import SignalCheckpoint
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.saved_model import SavedModel
@@ -146,8 +146,8 @@ class TrainingRun:
             model = self._new_model(config, data)
         if self.args.precision == "auto":
             self.args.set_precision(on_main_process(lambda: _fastest_precision(config, self.args)))
-        elif self.args.bf16 and self.args.device.type == "cpu" and not has_products_of("bfloat16"):
-            on_main_process(lambda: print(SLOW_BFLOAT16, file=sys.stderr))
+        elif self.args.bf16 and self.args.device.type == "cpu":
+            on_main_process(warn_of_slow_bfloat16)
         settings: dict[str, Json] = {
             "precision": self.args.precision,
             "vocabulary": content_digest(data.tokenizer.get_vocab()),

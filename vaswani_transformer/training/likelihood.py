@@ -30,7 +30,8 @@ class CorpusLikelihood(LabelSmoothedLoss):
         nats = F.cross_entropy(logits, labels.flatten(), reduction="none").view_as(labels)  # 0 where labels are ignored
         pairs = torch.stack([nats.sum(-1), labels.ne(-100).sum(-1)], dim=-1)  # [batch, 2]
         self._pairs.append(self.accelerator.gather_for_metrics(pairs))
-        return nats.sum() / labels.ne(-100).sum()
+        total_nats, tokens = pairs.sum(0)
+        return total_nats / tokens
 
     def mean(self) -> float | None:
         """The mean over all tokens since the beginning; None if there were none."""

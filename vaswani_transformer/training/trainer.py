@@ -108,7 +108,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         if args.label_smoothing_factor:
             raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
         if args.label_names not in (None, ["labels"]):  # transformers would evaluate without a loss
-            raise ValueError(f"label_names: the labels are those of the column labels, not {args.label_names}")
+            raise ValueError(f"label_names: must be ['labels'], the column labels, not {args.label_names}")
         if kwargs.pop("compute_loss_func", None) is not None:
             raise ValueError("compute_loss_func: the loss is LabelSmoothedLoss; use Seq2SeqTrainer for another")
         if kwargs.get("train_dataset") is not None:
