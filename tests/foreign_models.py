@@ -101,7 +101,7 @@ def same_logits(source: PreTrainedModel, converted: PreTrainedModel, sources: to
     real = sources.ne(source.config.pad_token_id)
     with torch.no_grad():
         expected, logits = (model(**inputs_of(source, sources)).logits[real] for model in (source, converted))
-    torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=0)
 
 
 def require_sound_generate(source: PreTrainedModel) -> None:
