@@ -1,5 +1,6 @@
 """SIGTERM and SIGINT end training with a complete checkpoint, from which it goes on as if undisturbed."""
 
+import multiprocessing.connection
 import os
 import signal
 import sys
@@ -7,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 from distributed_step import make_trainer
@@ -160,16 +160,18 @@ def test_a_second_signal_does_not_wait_for_the_end_of_the_step(tokenizer, tmp_pa
 
 
 class SignalAll(TrainerCallback):
-    """Sends this process and its children signals in an evaluation, as a terminal and some schedulers do."""
+    """Sends this process and its loaders' workers signals in an evaluation, as a terminal and some schedulers do."""
+
+    def __init__(self) -> None:
+        self.of_earlier_tests = multiprocessing.active_children()
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if not hasattr(self, "children"):
-            self.children = psutil.Process().children()
-            for process in self.children:
-                process.send_signal(signal.SIGINT)
-                process.send_signal(signal.SIGTERM)
-            psutil.Process().send_signal(signal.SIGTERM)
-            psutil.wait_procs(self.children, 0.3)
+        if not hasattr(self, "workers"):
+            self.workers = [each for each in multiprocessing.active_children() if each not in self.of_earlier_tests]
+            for process in [*self.workers, multiprocessing.current_process()]:
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    os.kill(process.pid, number)
+            self.ended = multiprocessing.connection.wait([each.sentinel for each in self.workers], 0.3)
 
 
 def test_loaders_survive_signals_to_all_processes(tokenizer, tmp_path):
@@ -177,7 +179,7 @@ def test_loaders_survive_signals_to_all_processes(tokenizer, tmp_path):
     settings = {"eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 1, "save_strategy": "no"}
     interrupt(tokenizer, tmp_path, everyone := SignalAll(), **WORKERS, **settings)
     assert checkpoints(tmp_path) == ["checkpoint-2"]
-    assert len(everyone.children) == 2
+    assert (len(everyone.workers), everyone.ended) == (2, [])
 
 
 def test_a_program_ends_although_its_loaders_have_workers(saved_model, tmp_path):
