@@ -14,7 +14,7 @@ TESTS := tests
 PARALLEL := --numprocesses logical --dist worksteal
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config modeling_vaswani pipeline_vaswani push))
 
-.PHONY: demo notebook notebook-outputs test test-system test-notebook test-matrix test-core test-newest test-oldest test-transformers test-clients test-browser trials check format tree
+.PHONY: demo notebook notebook-outputs test test-system test-notebook test-matrix test-core test-newest test-oldest test-transformers test-clients test-browser trials check format reference tree
 
 demo: $(VENV)/installed  ## train on the embedded corpus, score, translate
 	rm -rf runs/demo
@@ -79,6 +79,9 @@ check: $(VENV)/installed
 
 tree: $(VENV)/installed  ## every file, with the first line of its docstring
 	@$(BIN)/python tests/tree.py
+
+reference: $(VENV)/installed  ## recipes/reference: the help of each command, without the time that its imports take
+	$(BIN)/python tests/reference.py
 
 format: $(VENV)/installed
 	$(BIN)/ruff check --fix $(SOURCES)

@@ -38,7 +38,7 @@ setup(
             "visualization/*.jinja",
             "visualization/explorer.*",
         ],
-        "vaswani_transformer.recipes": ["configs/*.yaml", "launch/*.yaml"],
+        "vaswani_transformer.recipes": ["configs/*.yaml", "launch/*.yaml", "reference/*.md"],
     },
     entry_points={"console_scripts": ["vaswani = vaswani_command:main"]},
     install_requires=[

@@ -22,6 +22,14 @@ links themselves matter.
 
 from dataclasses import dataclass
 
+from rich.table import Table
+
+from vaswani_transformer.decoding.alignment import Aligner, ChosenHeads, choose_heads
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.io.files import atomic_write
+from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.launch.processes import on_main_process
+from vaswani_transformer.model.scores_vaswani import AlignmentHeads
 from vaswani_transformer.options.arguments import COUNT, option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
@@ -38,19 +46,6 @@ class AlignArguments(PairArguments):
         if self.reverse_model is None:
             advice = "it is for two models; give --reverse_model, or leave this out"
             refuse_unused(self, dict.fromkeys(("choose_pairs", "intersect"), advice))
-
-
-if __name__ == "__main__":
-    RecipeParser((AlignArguments,)).check()  # the imports below take seconds
-
-from rich.table import Table
-
-from vaswani_transformer.decoding.alignment import Aligner, ChosenHeads, choose_heads
-from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.io.files import atomic_write
-from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.launch.processes import on_main_process
-from vaswani_transformer.model.scores_vaswani import AlignmentHeads
 
 
 def main() -> None:

@@ -9,8 +9,17 @@ The configuration, the generation_config and the tokenizer are those of the last
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+import torch
+
+from vaswani_transformer import average_checkpoints
+from vaswani_transformer.io.files import atomic_directory
+from vaswani_transformer.io.manifests import MODEL_FILES, Manifest
+from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.training.averaging import checkpoints_to_average
+from vaswani_transformer.training.checkpoints import checkpoint_damage
 
 
 @dataclass
@@ -43,20 +52,6 @@ class AverageArguments:
             if (damage := checkpoint_damage(directory, needs_manifest=False)) is not None:
                 raise ValueError(f"checkpoints: {directory}: {damage}; leave it out")
         return checkpoints
-
-
-if __name__ == "__main__":
-    RecipeParser((AverageArguments,)).check()  # the imports below take seconds
-
-import torch
-
-from vaswani_transformer import average_checkpoints
-from vaswani_transformer.io.files import atomic_directory
-from vaswani_transformer.io.manifests import MODEL_FILES, Manifest
-from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.training.averaging import checkpoints_to_average
-from vaswani_transformer.training.checkpoints import checkpoint_damage
 
 
 def main() -> None:

@@ -12,10 +12,24 @@ The output directory then has the model, a generation_config with the original's
 tokenizer. The recipe needs `pip install -e ".[convert]"`.
 """
 
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import torch
+from rich.table import Table
+from transformers import AutoTokenizer, FSMTTokenizer, PreTrainedTokenizerBase
+
+from vaswani_transformer import VaswaniForConditionalGeneration
+from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
+from vaswani_transformer.convert.fsmt import from_fsmt
+from vaswani_transformer.convert.marian import from_marian
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.io.files import atomic_directory
+from vaswani_transformer.io.manifests import MODEL_FILES, Manifest
+from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.model.saved_model import open_model, require_finite
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
 
@@ -36,27 +50,6 @@ class ConvertArguments:
     def __post_init__(self) -> None:
         if self.toolkit != "fairseq":
             refuse_unused(self, {"dictionaries": "it is for --from fairseq"})
-
-
-if __name__ == "__main__":
-    RecipeParser((ConvertArguments,)).check()  # the imports below take seconds
-
-from collections.abc import Callable
-from typing import Any
-
-import torch
-from rich.table import Table
-from transformers import AutoTokenizer, FSMTTokenizer, PreTrainedTokenizerBase
-
-from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
-from vaswani_transformer.convert.fsmt import from_fsmt
-from vaswani_transformer.convert.marian import from_marian
-from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.io.files import atomic_directory
-from vaswani_transformer.io.manifests import MODEL_FILES, Manifest
-from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.model.saved_model import open_model, require_finite
 
 
 # Tokenizer class and conversion for each `model_type` of transformers. To add one, add it here, in

@@ -10,7 +10,11 @@ It needs `pip install -e ".[demo]"`. The heads that align words are those that a
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelerate import PartialState
+
 from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
+from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import Interval, option
 from vaswani_transformer.options.parser import RecipeParser
 
@@ -24,15 +28,6 @@ class DemoArguments(ShownSearchArguments):
         None, "Port to listen on; by default the first free one from 7860.", Interval(minimum=1, maximum=65535)
     )
     share: bool = option(False, "Also make a public link, through gradio's servers.")
-
-
-if __name__ == "__main__":
-    RecipeParser((DemoArguments,)).check()  # the imports below take seconds
-
-from accelerate import PartialState
-
-from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.model.saved_model import open_model
 
 
 def main() -> None:

@@ -14,8 +14,12 @@ from pathlib import Path
 
 from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
 from vaswani_transformer.io.files import require_new_file
+from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.model.languages_vaswani import Directions
+from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, Interval, option
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.visualization.explorer import explore
 
 
 @dataclass
@@ -33,15 +37,6 @@ class ExplorerArguments(ShownSearchArguments):
 
     def __post_init__(self) -> None:
         require_new_file("output", self.output, self.overwrite)
-
-
-if __name__ == "__main__":
-    RecipeParser((ExplorerArguments,)).check()  # the imports below take seconds
-
-from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.model.languages_vaswani import Directions
-from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.visualization.explorer import explore
 
 
 def main() -> None:

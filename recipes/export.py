@@ -24,7 +24,22 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
+from rich.table import Table
+from transformers import GenerationConfig, PreTrainedTokenizerBase
+
+from vaswani_transformer import VaswaniConfig
+from vaswani_transformer.convert.known_engines import import_exporter, open_engine
+from vaswani_transformer.convert.output import PARITY
+from vaswani_transformer.convert.parity import ParityReport, parity_report
+from vaswani_transformer.convert.shortlist import learn_shortlist
+from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
+from vaswani_transformer.evaluation.test_sets import read_text
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.model.languages_vaswani import Directions, language_tag, with_tag
+from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
 
@@ -54,26 +69,6 @@ class ExportArguments:
             refuse_unused(self, dict.fromkeys(("references", "target_language"), "it is for --text; give both"))
         if self.to != "ctranslate2":
             refuse_unused(self, dict.fromkeys(("quantization", "shortlist"), "it is for --to ctranslate2"))
-
-
-if __name__ == "__main__":
-    RecipeParser((ExportArguments,)).check()  # the imports below take seconds
-
-import torch
-from rich.table import Table
-from transformers import GenerationConfig, PreTrainedTokenizerBase
-
-from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.convert.known_engines import import_exporter, open_engine
-from vaswani_transformer.convert.output import PARITY
-from vaswani_transformer.convert.parity import ParityReport, parity_report
-from vaswani_transformer.convert.shortlist import learn_shortlist
-from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.evaluation.test_sets import read_text
-from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.model.languages_vaswani import Directions, language_tag, with_tag
-from vaswani_transformer.model.saved_model import open_model
 
 
 def main() -> None:

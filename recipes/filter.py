@@ -16,26 +16,10 @@ The output directory then has `kept.jsonl`, in the order of the corpus, for `--t
 removal, with the costs; and `filter.json`, what was removed.
 """
 
-from dataclasses import dataclass
-
-from vaswani_transformer.options.arguments import Interval, option
-from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
-
-
-@dataclass
-class FilterArguments(PairArguments):
-    """Options of filter.py; the output is a directory."""
-
-    remove: float = option(0.2, "Share of the pairs to remove.", Interval(minimum=0, maximum=1))
-
-
-if __name__ == "__main__":
-    RecipeParser((FilterArguments,)).check()  # the imports below take seconds
-
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from datasets import Dataset
@@ -48,8 +32,18 @@ from vaswani_transformer.io.files import atomic_directory, atomic_write
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import main_process_first, on_main_process
+from vaswani_transformer.options.arguments import Interval, option
+from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
+
+
+@dataclass
+class FilterArguments(PairArguments):
+    """Options of filter.py; the output is a directory."""
+
+    remove: float = option(0.2, "Share of the pairs to remove.", Interval(minimum=0, maximum=1))
 
 
 # Pairs that are shown on the terminal.

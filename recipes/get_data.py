@@ -13,9 +13,25 @@ other than the archive's, or the copy's, are written anew. After an interruption
 and the licence of each corpus are printed.
 """
 
+import gzip
+import hashlib
+import re
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from zipfile import BadZipFile, ZipFile
 
-from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA
+from datasets import DownloadConfig, DownloadManager
+
+from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicCorpus, PublicFile, public_corpus, split_pairs
+from vaswani_transformer.data.text_files import open_binary
+from vaswani_transformer.io.console import PlainConsole, ProgressBar, one_line
+from vaswani_transformer.io.files import atomic_write
+from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.options.arguments import option
 from vaswani_transformer.options.parser import RecipeParser
 
@@ -35,29 +51,6 @@ def make_parser() -> RecipeParser:
     parser = RecipeParser((GetDataArguments,), usage="%(prog)s CORPUS ... [--from DIRECTORY] [--output_dir DIRECTORY]")
     parser.add_argument("corpora", nargs="+", metavar="CORPUS", choices=PUBLIC_CORPORA, help=NAMES, is_shown=True)
     return parser
-
-
-if __name__ == "__main__":
-    make_parser().check()  # the imports below take seconds
-
-import gzip
-import hashlib
-import re
-import zlib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from io import BytesIO, TextIOWrapper
-from pathlib import Path
-from zipfile import BadZipFile, ZipFile
-
-from datasets import DownloadConfig, DownloadManager
-
-from vaswani_transformer.data.public_corpora import PublicCorpus, PublicFile, public_corpus, split_pairs
-from vaswani_transformer.data.text_files import open_binary
-from vaswani_transformer.io.console import PlainConsole, ProgressBar, one_line
-from vaswani_transformer.io.files import atomic_write
-from vaswani_transformer.launch.faults import exit_on_error
 
 
 AGAIN = "repeat the command to download it again, or give --from"

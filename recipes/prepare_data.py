@@ -11,26 +11,18 @@ Memory grows with `--num_proc`, not with the corpus. Until everything is encoded
 text. A dataset on the Hub is downloaded into the cache of datasets or, with `--streaming`, read over the network.
 """
 
-from dataclasses import fields
-
-from vaswani_transformer.data.preparation_arguments import PreparationArguments
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingOptions
-from vaswani_transformer.runs.trainer_options import trainer_options
-
-
-SHOWN = [*(field.name for field in fields(PreparationArguments)), "model", "prepared"]
-
-if __name__ == "__main__":
-    # The imports below take seconds. `main` parses the options once more, with transformers.
-    trainer_options((DataArguments, ModelArguments, RecipeTrainingOptions), SHOWN).check()
-
 import time
+from dataclasses import fields
 
 from vaswani_transformer.data.cleaning import describe_cleaning
 from vaswani_transformer.data.preparation import load_corpora
+from vaswani_transformer.data.preparation_arguments import PreparationArguments
 from vaswani_transformer.io.console import printable
 from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.runs.fine_tuning import open_parent, training_parser
+
+
+SHOWN = [*(field.name for field in fields(PreparationArguments)), "model", "prepared"]
 
 
 def main() -> None:

@@ -15,42 +15,11 @@ prints to `train.log` there. After an interruption, or with more rows or seeds, 
 ones. The report, `report.md`, `table3.json` and `table3.png`, covers all finished trainings.
 """
 
-from dataclasses import dataclass, fields, replace
-
-from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, option
-from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, Precision, RecipeTrainingOptions
-from vaswani_transformer.runs.trainer_options import trainer_options
-
-
-@dataclass
-class SweepOptions(RecipeTrainingOptions):
-    """Options of reproduce_table3.py."""
-
-    output_dir: str | None = option("runs/table3", "Directory for all results.")
-    precision: Precision = option(
-        "auto", "Precision of all rows; 'auto' is float32, because the fastest could differ between rows."
-    )
-    rows: list[str] | None = option(None, "Rows of Table 3; by default all.")
-    seeds: list[int] = option([1], "Seeds with which each row is trained.", SEED)
-    width: float = option(1.0, "Multiplies d_model, d_ff, d_k and d_v of each row.", POSITIVE)
-    depth: float = option(1.0, "Multiplies the numbers of layers of each row.", POSITIVE)
-    heads: int = option(
-        8, "Heads of the rows that have 8 in the paper, whose d_k and d_v, if they are 64 there, follow.", COUNT
-    )
-    parallel: int | None = option(
-        None, "Trainings at once; by default one on each GPU, or one on the processor.", COUNT
-    )
-
-
-if __name__ == "__main__":
-    # The imports below take seconds. `main` parses the options once more, with transformers.
-    trainer_options((SweepOptions, DataArguments, ModelArguments)).check()
-
 import json
 import re
 import signal
 import sys
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import FrameType
 
@@ -64,14 +33,15 @@ from vaswani_transformer.experiments.sweep import Job, shares, train_all
 from vaswani_transformer.io.console import PlainConsole, program_name
 from vaswani_transformer.io.files import Json, atomic_write, locked, read_json
 from vaswani_transformer.io.origins import require_same_origin
-from vaswani_transformer.launch.endings import Interrupted
-from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.launch.faults import Interrupted, exit_on_error
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
-from vaswani_transformer.options.arguments import as_json
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, as_json, option
+from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import RunRecord
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 from vaswani_transformer.runs.run_directory import RECORD_NAME
-from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
+from vaswani_transformer.runs.training_arguments import Precision, RecipeTrainingArguments
 
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
@@ -93,8 +63,23 @@ REFUSED = {
 
 
 @dataclass
-class SweepArguments(SweepOptions, RecipeTrainingArguments):
+class SweepArguments(RecipeTrainingArguments):
     """Options of reproduce_table3.py, and all of transformers' `Seq2SeqTrainingArguments`."""
+
+    output_dir: str | None = option("runs/table3", "Directory for all results.")
+    precision: Precision = option(
+        "auto", "Precision of all rows; 'auto' is float32, because the fastest could differ between rows."
+    )
+    rows: list[str] | None = option(None, "Rows of Table 3; by default all.")
+    seeds: list[int] = option([1], "Seeds with which each row is trained.", SEED)
+    width: float = option(1.0, "Multiplies d_model, d_ff, d_k and d_v of each row.", POSITIVE)
+    depth: float = option(1.0, "Multiplies the numbers of layers of each row.", POSITIVE)
+    heads: int = option(
+        8, "Heads of the rows that have 8 in the paper, whose d_k and d_v, if they are 64 there, follow.", COUNT
+    )
+    parallel: int | None = option(
+        None, "Trainings at once; by default one on each GPU, or one on the processor.", COUNT
+    )
 
     def __post_init__(self) -> None:
         self.rows = self.rows or list(PAPER_VARIANTS)

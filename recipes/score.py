@@ -26,12 +26,35 @@ The output directory then has `results.json`, `translations.txt`, `bleu_by_sourc
 `sweep.png`. The translations are from the search with the highest BLEU as in the paper.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from accelerate import PartialState
+from rich.table import Table
+from transformers import PreTrainedConfig
+
+from vaswani_transformer.data.corpora import language_in_name, resolve_languages
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS, DecodingArguments
+from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
+from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
+from vaswani_transformer.evaluation.pathologies import Pathologies, find_pathologies
+from vaswani_transformer.evaluation.projection import Projection, project
+from vaswani_transformer.evaluation.scores import PairedComparison
+from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, read_text, sacrebleu_test_set
+from vaswani_transformer.io.console import PlainConsole, printable
+from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.launch.processes import on_main_process
+from vaswani_transformer.model.languages_vaswani import Directions
+from vaswani_transformer.model.saved_model import SavedModel
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.runs.evaluation_directory import claim, write_projection, write_scores
+from vaswani_transformer.runs.pair_arguments import languages_to_score
+from vaswani_transformer.runs.provenance import describe_run
+from vaswani_transformer.runs.records import ProjectionRecord, ScoreRecord, SearchScores
+from vaswani_transformer.runs.search_scores import reference_perplexity, score_systems
+from vaswani_transformer.runs.test_set_translations import Translations, search_grid, translate_test_set
 
 
 SHOWN = 10  # lines to check that are shown on the terminal
@@ -89,35 +112,6 @@ class EvaluationArguments(DecodingArguments):
     def models(self) -> list[str]:
         """The systems that are models, not files of translations."""
         return [name for name in self.systems if name != self.hypotheses and not Path(name).is_file()]
-
-
-if __name__ == "__main__":
-    RecipeParser((EvaluationArguments,)).check()  # the imports below take seconds
-
-from contextlib import ExitStack
-
-from accelerate import PartialState
-from rich.table import Table
-from transformers import PreTrainedConfig
-
-from vaswani_transformer.data.corpora import language_in_name, resolve_languages
-from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
-from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
-from vaswani_transformer.evaluation.pathologies import Pathologies, find_pathologies
-from vaswani_transformer.evaluation.projection import Projection, project
-from vaswani_transformer.evaluation.scores import PairedComparison
-from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, read_text, sacrebleu_test_set
-from vaswani_transformer.io.console import PlainConsole, printable
-from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.launch.processes import on_main_process
-from vaswani_transformer.model.languages_vaswani import Directions
-from vaswani_transformer.model.saved_model import SavedModel
-from vaswani_transformer.runs.evaluation_directory import claim, write_projection, write_scores
-from vaswani_transformer.runs.pair_arguments import languages_to_score
-from vaswani_transformer.runs.provenance import describe_run
-from vaswani_transformer.runs.records import ProjectionRecord, ScoreRecord, SearchScores
-from vaswani_transformer.runs.search_scores import reference_perplexity, score_systems
-from vaswani_transformer.runs.test_set_translations import Translations, search_grid, translate_test_set
 
 
 def main() -> None:

@@ -10,14 +10,36 @@ and `--resume` are handled as in train_wmt.py.
 """
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
+from accelerate import PartialState
+from rich.table import Table
+from transformers import GenerationConfig, PreTrainedTokenizerBase
+
+from vaswani_transformer.data.corpora import spread
+from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS
+from vaswani_transformer.evaluation.perplexity import perplexity
+from vaswani_transformer.io.console import PlainConsole
+from vaswani_transformer.launch.cores import start_processes
+from vaswani_transformer.launch.processes import main_process_first
+from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
+from vaswani_transformer.model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig
 from vaswani_transformer.options.arguments import COUNT, Interval, option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.parsing.model_card import write_parsing_card
+from vaswani_transformer.parsing.records import CheckpointF1, ParsingRecord, ParsingSplit
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, parse_corpus, score_parser
+from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
 from vaswani_transformer.parsing.treebank_options import TreebankOptions
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingOptions
-from vaswani_transformer.runs.trainer_options import trainer_options
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
+from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
+from vaswani_transformer.runs.training_run import TrainingRun, training_run
+from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
 @dataclass(frozen=True)
@@ -43,36 +65,6 @@ class ParsingArguments(TreebankOptions, DataArguments):
         Interval(minimum=0),
         decides=None,
     )
-
-
-if __name__ == "__main__":
-    # The imports below take seconds. `main` parses the options once more, with transformers.
-    trainer_options((ParsingArguments, ModelArguments, RecipeTrainingOptions)).check()
-
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from functools import partial
-from pathlib import Path
-
-from accelerate import PartialState
-from rich.table import Table
-from transformers import GenerationConfig, PreTrainedTokenizerBase
-
-from vaswani_transformer.data.corpora import spread
-from vaswani_transformer.data.prepared_directory import TrainingData
-from vaswani_transformer.evaluation.perplexity import perplexity
-from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.launch.cores import start_processes
-from vaswani_transformer.launch.processes import main_process_first
-from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
-from vaswani_transformer.model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig
-from vaswani_transformer.parsing.model_card import write_parsing_card
-from vaswani_transformer.parsing.records import CheckpointF1, ParsingRecord, ParsingSplit
-from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, parse_corpus, score_parser
-from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
-from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
-from vaswani_transformer.runs.training_run import TrainingRun, training_run
-from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
 def main() -> None:

@@ -19,18 +19,9 @@ keeps the others waiting for `--ddp_timeout` seconds, or if the disk is full. Co
 command with `--resume`.
 """
 
-from dataclasses import replace
-
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments, RecipeTrainingOptions
-from vaswani_transformer.runs.trainer_options import trainer_options
-
-
-if __name__ == "__main__":
-    # The imports below take seconds. `main` parses the options once more, with transformers.
-    trainer_options((DataArguments, ModelArguments, RecipeTrainingOptions)).check()
-
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from accelerate import PartialState
@@ -51,6 +42,7 @@ from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.plots import plot_bleu_by_source_length
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord, SplitScores
+from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 

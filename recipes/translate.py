@@ -33,21 +33,30 @@ all.
     python recipes/translate.py --model runs/seed-1 --ensemble runs/seed-2 --input news.en --output news.de
 """
 
-import os
+import re
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import cast
 
-from vaswani_transformer.decoding.engine_translation import EngineTranslator, open_remembered_engine
+import torch
+from accelerate import PartialState
+
+from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
+from vaswani_transformer.decoding.line_translation import LineTranslator
+from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.decoding.translation_options import TranslationOptions
 from vaswani_transformer.io.console import ProgressBar
 from vaswani_transformer.io.files import atomic_write, locked
-from vaswani_transformer.launch.endings import one_line_on_error
+from vaswani_transformer.launch.faults import joined_processes
+from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
 
 
 # What to do after an interruption.
@@ -76,66 +85,27 @@ class TranslateArguments(TranslationOptions):
         return "-" in (self.input, self.output)
 
 
-def translate_without_torch(args: TranslateArguments) -> bool:
-    """Translate a stream, or a file of one shard, by an export in the cache; returns whether that was possible."""
-    if "WORLD_SIZE" in os.environ or args.shard is not None or Path(f"{args.output}.shards").exists():
-        return False
-    with one_line_on_error("translate.py", ADVICE):
-        engine = open_remembered_engine(args)
-        if engine is None or not (args.is_stream or has_one_shard(args, engine)):
-            return False
-        translate_stream(args, engine)
-        return True
-
-
-def has_one_shard(args: TranslateArguments, engine: EngineTranslator) -> bool:
-    """Whether the input has at most `lines_per_shard` lines, so that an interruption leaves nothing to continue."""
-    if not Path(args.input).is_file():  # a pipe can be read only once
-        return False
-    return sum(1 for _ in islice(args.lines(engine.config), args.lines_per_shard + 1)) <= args.lines_per_shard
-
-
-def translate_stream(args: TranslateArguments, engine: EngineTranslator | None = None) -> None:
+def translate_stream(args: TranslateArguments) -> None:
     """Translate lines as they come."""
     if args.output == "-":
-        for content in translated_chunks(args, engine):
+        for content in translated_chunks(args):
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
     else:
         args.require_output(args.overwrite)
         with locked(Path(args.output), "output"):
-            atomic_write(args.output, translated_chunks(args, engine))
+            atomic_write(args.output, translated_chunks(args))
 
 
-def translated_chunks(args: TranslateArguments, engine: EngineTranslator | None) -> Iterator[bytes]:
+def translated_chunks(args: TranslateArguments) -> Iterator[bytes]:
     """The translations of `lines_per_shard` lines at a time."""
-    models = [] if engine else args.open_models()
-    lines = args.lines(engine.config if engine else models[0].config)
-    translator = engine or LineTranslator(models, args)
+    models = args.open_models()
+    lines = args.lines(models[0].config)
+    translator = LineTranslator(models, args)
     with ProgressBar(desc="Translating", unit="lines") as bar:
         chunks = iter(lambda: list(islice(lines, args.lines_per_shard)), [])
         for number, chunk in enumerate(chunks):
             yield b"".join(translator.translate(number, chunk, bar))
-
-
-if __name__ == "__main__":
-    if translate_without_torch(*RecipeParser((TranslateArguments,)).parse()):
-        sys.exit()
-    RecipeParser((TranslateArguments,)).check()  # the imports below take seconds
-
-import re
-from contextlib import ExitStack
-from importlib.util import find_spec
-
-import torch
-from accelerate import PartialState
-
-from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
-from vaswani_transformer.decoding.line_translation import LineTranslator
-from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
-from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.launch.processes import on_main_process
-from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
 
 
 def main() -> None:

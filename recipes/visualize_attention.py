@@ -13,8 +13,12 @@ from dataclasses import MISSING, dataclass
 from typing import Literal
 
 from vaswani_transformer.io.files import require_new_file
+from vaswani_transformer.launch.faults import exit_on_error
+from vaswani_transformer.model.languages_vaswani import Directions
+from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.visualization.figures import Picture, attention_view, entropy_view, positions_view
 
 
 @dataclass
@@ -63,14 +67,6 @@ class PositionArguments:
 
 
 KINDS = (PictureArguments, SentenceArguments, AttentionArguments, PositionArguments)
-
-if __name__ == "__main__":
-    RecipeParser(KINDS).check()  # the imports below take seconds
-
-from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.model.languages_vaswani import Directions
-from vaswani_transformer.model.saved_model import open_model
-from vaswani_transformer.visualization.figures import Picture, attention_view, entropy_view, positions_view
 
 
 def main() -> None:

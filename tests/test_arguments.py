@@ -1,18 +1,17 @@
 """Options of the recipes, from the command line and from YAML: values, help, and one line for a mistake."""
 
 import dataclasses
-import functools
 import math
 import re
-import runpy
 import typing
 from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
-from helpers import REPOSITORY, recipe_module, run_python
+from helpers import REPOSITORY, call_recipe, recipe_module
+from reference import FOLDER, page
 
+from vaswani_transformer.__main__ import recipes
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, SHARE, Interval, option
 from vaswani_transformer.options.parser import RecipeParser
 
@@ -22,8 +21,6 @@ RECIPES = [
     for path in sorted((REPOSITORY / "recipes").rglob("*.py"))
     if re.search("RecipeParser|training_parser", text := path.read_text(encoding="utf-8")) and "def main(" in text
 ]
-
-TRAININGS = ["train_wmt.py", "train_parsing.py", "reproduce_table3.py", "prepare_data.py"]
 
 
 def parser_of(name: str, patch: pytest.MonkeyPatch, run: Callable[[], object] | None = None) -> RecipeParser:
@@ -79,58 +76,32 @@ def test_the_help_begins_with_the_example_and_shows_options_with_defaults(monkey
     assert all(name in text for name in rare)
 
 
-@functools.cache
-def help_of(recipe: str) -> CompletedProcess:
-    """What a recipe shows for `--help`; on stderr, what it imports."""
-    return run_python(["-X", "importtime", REPOSITORY / "recipes" / recipe, "--help"])
+@pytest.mark.parametrize("command", recipes())
+def test_a_page_of_reference_is_the_help_of_its_command(command):
+    assert (FOLDER / f"{command}.md").read_text(encoding="utf-8") == page(command, recipes()[command])
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("recipe", [path.name for path in sorted((REPOSITORY / "recipes").glob("*.py"))])
-def test_the_help_of_a_recipe_imports_nothing_that_takes_seconds(recipe):
-    shown = help_of(recipe)
-    imported = {line.rpartition("|")[2].strip() for line in shown.stderr.splitlines()}
-    assert shown.stdout.startswith(f"usage: {recipe}")
-    assert "argparse" in imported
-    assert not imported & {"torch", "transformers", "datasets", "accelerate", "pandas", "nltk"}
+def test_each_page_of_reference_is_a_commands():
+    assert {path.stem for path in FOLDER.iterdir()} == {*recipes()}
 
 
-@pytest.mark.system
 @pytest.mark.parametrize(
     ("recipe", "mistake", "message"),
     [
-        ("train_wmt.py", "--warmup_steps=0", "warmup_steps: must be at least 1"),
+        ("train_wmt.py", "--warmup_steps=0", "warmup_steps: must be at least 1 and at most 2,147,483,647, is 0"),
         ("train_parsing.py", "--learning_rate=a", "argument --learning_rate/--learning-rate: invalid float value: 'a'"),
         ("reproduce_table3.py", "--config=options.yaml", "options.yaml: there is no option 'sav_steps'"),
         ("prepare_data.py", "--sav_steps=5", "there is no option --sav_steps=5; is it --save_steps?"),
     ],
 )
-def test_a_training_refuses_mistakes_without_torch_also_in_the_options_of_transformers(
-    recipe, mistake, message, tmp_path
+def test_a_training_refuses_mistakes_also_in_the_options_of_transformers(
+    recipe, mistake, message, tmp_path, monkeypatch
 ):
     (tmp_path / "options.yaml").write_text("sav_steps: 5\n", encoding="utf-8")
-    refused = run_python(["-X", "importtime", REPOSITORY / "recipes" / recipe, mistake], folder=tmp_path)
-    assert f"{recipe}: {message}" in refused.stderr
-    assert "| torch\n" not in refused.stderr
-
-
-@pytest.mark.parametrize("recipe", TRAININGS)
-def test_a_training_parses_all_its_options_before_torch(recipe, monkeypatch):
-    file = str(REPOSITORY / "recipes" / recipe)
-    early = parser_of(recipe, monkeypatch, lambda: runpy.run_path(file, run_name="__main__"))
-    every = parser_of(recipe, monkeypatch)
-    assert {*early._option_string_actions} == {*every._option_string_actions}
-    words = ["--report_to", "none", "tensorboard", "--bf16", "--no_dataloader_pin_memory", "--save_steps=0.5"]
-    values = vars(early.read(words))
-    assert values["bf16"] is True
-    assert values["save_steps"] == 0.5
-    assert values["report_to"] == ["none", "tensorboard"]
-
-
-@pytest.mark.parametrize("recipe", TRAININGS)
-def test_the_help_of_a_training_has_its_own_options(recipe, monkeypatch):
-    first = set(re.findall(r"^  --(\w+)", help_of(recipe).stdout, re.M))
-    assert set(listed_options(recipe, monkeypatch)) - first <= {"optim"}  # whose default is transformers'
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        call_recipe(recipe, mistake)
+    assert stop.value.code == f"{recipe}: {message}"
 
 
 def listed_options(recipe: str, patch: pytest.MonkeyPatch) -> list[str]:

@@ -41,8 +41,10 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_the_wheel_has_the_recipes_and_what_they_read(wheel):
     packed = set(zipfile.ZipFile(wheel).namelist())
-    recipes = [*RECIPES, *(REPOSITORY / "recipes").glob("configs/*"), *(REPOSITORY / "recipes").glob("launch/*")]
-    for path in recipes:
+    read = [
+        path for folder in ("configs", "launch", "reference") for path in (REPOSITORY / "recipes" / folder).iterdir()
+    ]
+    for path in (*RECIPES, *read):
         assert f"vaswani_transformer/{path.relative_to(REPOSITORY)}" in packed
     for path in (REPOSITORY / "vaswani_transformer").rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts and path.name != "README.md":
@@ -55,10 +57,13 @@ def test_the_installed_command_runs_the_installed_recipes(wheel, tmp_path):
     checked(*pip, "--target", installed, wheel, folder=tmp_path)
     vaswani = [sys.executable, installed / "bin" / "vaswani"]
     there = {"PYTHONPATH": str(installed)}
-    (tmp_path / "torch.py").write_text("raise RuntimeError('the list of commands needs no torch')", encoding="utf-8")
+    (tmp_path / "torch.py").write_text("raise RuntimeError('help needs no torch')", encoding="utf-8")
     without_torch = {"PYTHONPATH": f"{tmp_path}:{installed}"}
     listed = checked(*vaswani, folder=installed, **without_torch)
     assert str(installed / "vaswani_transformer" / "recipes") in listed
+    shown = checked(*vaswani, "translate", "--model", "runs/demo", "--help", folder=installed, **without_torch)
+    assert shown.startswith("usage: vaswani translate")
+    assert "--num_beams" in shown
     (tmp_path / "torch.py").unlink()
     positions = ["visualize", "--picture", "positions", "--d_model", "16", "--output", "positions.svg"]
     checked(*vaswani, *positions, folder=tmp_path, **there)

@@ -13,8 +13,7 @@ from rich.table import Table
 from safetensors import SafetensorError
 
 from vaswani_transformer.io.console import PlainConsole, ProgressBar, printable
-from vaswani_transformer.launch.endings import Interrupted
-from vaswani_transformer.launch.faults import exit_on_error, joined_processes
+from vaswani_transformer.launch.faults import Interrupted, exit_on_error, joined_processes
 
 
 HOSTILE = [

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import shutil
 import sys
 import time
@@ -10,16 +11,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, recipe_module, run_python, run_recipe
+from helpers import BOX, REPOSITORY, call_recipe
 from models import distinct
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, pipeline
 from transformers.utils.logging import warning_once
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.convert import engines, known_engines
-from vaswani_transformer.convert.known_engines import remember_export, remembered_export
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.decoding.engine_translation import open_remembered_engine
 from vaswani_transformer.model.ensemble import Ensemble
 from vaswani_transformer.model.saved_model import SavedModel
 
@@ -235,136 +234,6 @@ def test_the_score_by_an_ensemble_is_what_its_search_ranks_by(saved, tokenizer):
         assert {each["confidence"] for each in records} == {None}
 
 
-UNUSUAL = ["a </s> b <pad>", "<unk> no <2de> tag", "Zoe\u0308 \u2028 x", "\U0001f408" * 40, "One. Two!  Three?"]
-
-
-def by_model_and_by_engine(folder: Path, **options: object) -> tuple[str, str]:
-    """What translate.py writes for `LINES` and `UNUSUAL` with the model, which is then remembered, and without it."""
-    lines = [*LINES, *UNUSUAL]
-    file = folder / "input"
-    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    options = {"engine": "ctranslate2", "input": str(file), **options}
-    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
-    expected = run_recipe("translate.py", *words)
-    assert expected.returncode == 0, expected.stderr
-    engine = open_remembered_engine(recipe_module("translate.py").TranslateArguments(**options))
-    return expected.stdout, b"".join(engine.translate(0, lines)).decode()
-
-
-SEARCHES = [
-    {},
-    {"split_sentences": False},
-    {"num_return_sequences": 3},
-    {"num_beams": 1, "max_new_tokens": 3},
-    {"length_penalty": 0.0, "tokens_per_batch": 20},
-]
-
-
-@pytest.mark.parametrize("options", SEARCHES, ids=str)
-def test_an_export_that_was_opened_before_translates_as_with_its_model(options, saved, cache, tmp_path):
-    expected, found = by_model_and_by_engine(tmp_path, model=str(saved), **options)
-    assert found == expected
-    assert len(set(found.splitlines())) > 4
-
-
-def test_so_does_a_directory_and_a_model_of_two_directions_into_one_of_them(cache, tmp_path):
-    model = str(REPOSITORY / "model_cards" / "tatoeba-de-en")
-    expected, found = by_model_and_by_engine(tmp_path, model=model, target_language="en")
-    assert found == expected
-    (directory,) = (path for path in cache.iterdir() if path.is_dir())
-    other, found = by_model_and_by_engine(tmp_path, model=model, target_language="de", engine=str(directory))
-    assert found == other != expected
-
-
-def test_a_directory_that_was_opened_is_found_where_it_is_now(saved, cache, tmp_path):
-    """Another export may be where it was."""
-    first, moved = tmp_path / "first", tmp_path / "moved"
-    first.mkdir()
-    (first / "config.json").write_text("{}", encoding="utf-8")
-    remember_export(saved, str(first), first)
-    first.rename(moved)
-    assert remembered_export(saved, str(moved)) == moved
-
-
-def test_so_does_a_learned_table_with_sources_cut_to_it(tokenizer, cache, tmp_path):
-    model = distinct(len(tokenizer), position_encoding="learned", max_position_embeddings=20)
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    expected, found = by_model_and_by_engine(tmp_path, model=str(tmp_path / "model"))
-    assert found == expected
-
-
-def test_json_lines_have_the_columns_and_no_tags(cache, tmp_path, monkeypatch):
-    model = str(REPOSITORY / "model_cards" / "tatoeba-de-en")
-    by_model_and_by_engine(tmp_path, model=model, target_language="en")
-    module = recipe_module("translate.py")
-    given = {"model": model, "engine": "ctranslate2", "target_language": "en", "output": str(tmp_path / "out.jsonl")}
-    words = [word for name, value in given.items() for word in (f"--{name}", value)]
-    (tmp_path / "input").write_text("Der Hund schläft.\n<2en> Ja.\n", encoding="utf-8")
-    written = []
-    for translate in (module.main, lambda: module.translate_without_torch(module.TranslateArguments(**given))):
-        monkeypatch.setattr("sys.argv", [module.__file__, *words, "--overwrite", "true"])
-        monkeypatch.setattr("sys.stdin", (tmp_path / "input").open(encoding="utf-8"))
-        translate()
-        written.append((tmp_path / "out.jsonl").read_text(encoding="utf-8"))
-        (tmp_path / "out.jsonl").unlink()
-    assert written[0] == written[1]
-    assert [json.loads(line)["de"] for line in written[1].splitlines()] == ["Der Hund schläft.", "Ja."]
-
-
-def test_a_file_of_one_shard_that_nobody_began_is_translated_so_and_no_other(saved, cache, tmp_path):
-    expected, _ = by_model_and_by_engine(tmp_path, model=str(saved))
-    output, module = tmp_path / "output", recipe_module("translate.py")
-    given = {"model": str(saved), "engine": "ctranslate2", "input": str(tmp_path / "input"), "output": str(output)}
-    count = len(LINES) + len(UNUSUAL)
-    for changes in ({"lines_per_shard": count - 1}, {"shard": "0/2"}):
-        assert not module.translate_without_torch(module.TranslateArguments(**given | changes))
-    one_shard = module.TranslateArguments(**given, lines_per_shard=count)
-    (tmp_path / "output.shards").mkdir()
-    assert not module.translate_without_torch(one_shard)
-    (tmp_path / "output.shards").rmdir()
-    assert not output.exists()
-    assert module.translate_without_torch(one_shard)
-    assert output.read_text(encoding="utf-8") == expected
-    with pytest.raises(SystemExit, match="output exists already; name another file"):
-        module.translate_without_torch(one_shard)
-
-
-def test_what_needs_the_model_or_was_never_opened_is_not_left_to_an_export(saved, cache, tmp_path, monkeypatch):
-    folder = shutil.copytree(saved, tmp_path / "model")
-    given = {"model": str(folder), "engine": "ctranslate2", "output": "out.jsonl"}
-    arguments = recipe_module("translate.py").TranslateArguments
-    assert open_remembered_engine(arguments(**given)) is None
-    by_model_and_by_engine(tmp_path, model=str(folder))
-    assert open_remembered_engine(arguments(**given)) is not None
-    for changes in ({"return_scores": True}, {"return_alignment": True}, {"engine": "ctranslate2:int8"}):
-        assert open_remembered_engine(arguments(**given | changes)) is None
-    with monkeypatch.context() as patch:
-        patch.setattr("ctranslate2.get_cuda_device_count", lambda: 1)
-        assert open_remembered_engine(arguments(**given)) is None
-    config = (folder / "config.json").read_text(encoding="utf-8")
-    (folder / "config.json").write_text(config.replace('"dropout": 0.1', '"dropout": 0.2'), encoding="utf-8")
-    assert open_remembered_engine(arguments(**given)) is None
-    (folder / "config.json").write_text(config, encoding="utf-8")
-    (directory,) = (path for path in cache.iterdir() if path.is_dir())
-    (directory / "model.bin").write_bytes(b"")
-    assert open_remembered_engine(arguments(**given)) is None
-
-
-@pytest.mark.system
-def test_from_the_second_time_on_a_line_translate_without_torch(tmp_path):
-    model = REPOSITORY / "model_cards" / "tatoeba-de-en"
-    (tmp_path / "input").write_text("Der Hund schläft.\n", encoding="utf-8")
-    options = ("--model", model, "--engine", "ctranslate2", "--target_language", "en")
-    call_recipe("translate.py", *options, "--input", tmp_path / "input", "--output", tmp_path / "found")
-    recipe = REPOSITORY / "recipes" / "translate.py"
-    again = run_python(["-X", "importtime", recipe, *options], stdin="Der Hund schläft.\n")
-    assert again.stdout == (tmp_path / "found").read_text(encoding="utf-8")
-    imported = {line.rpartition("|")[2].strip() for line in again.stderr.splitlines()}
-    assert "ctranslate2" in imported
-    assert not imported & {"torch", "transformers", "datasets", "accelerate", "pandas", "nltk"}
-
-
 CHAPTER = (REPOSITORY / "vaswani_transformer" / "convert" / "README.md").read_text(encoding="utf-8")
 WAYS = {
     "the model": (),
@@ -372,6 +241,22 @@ WAYS = {
     "`--engine onnx`": ("--engine", "onnx"),
     "`--ensemble`": ("--ensemble", "{second}"),
 }
+
+
+def test_the_chapters_server_translates_without_the_package_as_translate_py(tmp_path, capsys):
+    call_recipe("export.py", "--model", BOX, "--output", tmp_path / "engine")
+    lines = ["<2de> The old man reads a book.", "<2en> Zoe\u0308 schläft \u2028 nicht.", "<2en> Ja!"]
+    code = re.search(r"```python\n(import ctranslate2\n.*?)```", CHAPTER, re.S)[1]
+    code = code.replace("runs/demo_ct2", str(tmp_path / "engine"))
+    code = re.sub(r"sentences = .*", lambda _: f"sentences = {lines}", code)
+    capsys.readouterr()
+    exec(compile(code, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    (tmp_path / "input").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    options = ("--engine", tmp_path / "engine", "--split_sentences", "false", "--output", tmp_path / "output")
+    call_recipe("translate.py", "--model", BOX, "--input", tmp_path / "input", *options)
+    assert printed == (tmp_path / "output").read_text(encoding="utf-8")
+    assert "Mann" in printed
 
 
 @pytest.mark.system

@@ -22,7 +22,7 @@ from vaswani_transformer import (
     VaswaniTrainer,
 )
 from vaswani_transformer.launch import signals
-from vaswani_transformer.launch.endings import Interrupted
+from vaswani_transformer.launch.faults import Interrupted
 from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.training.averaging import checkpoints_to_average
 

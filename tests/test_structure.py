@@ -4,7 +4,6 @@ import ast
 import functools
 import graphlib
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -123,17 +122,6 @@ def test_importing_the_package_loads_the_model_and_nothing_else():
     assert rooms == {"model", "parsing"}
     costly = {"datasets", "evaluate", "matplotlib", "pandas", "rich", "sacrebleu", "sacremoses", "tabulate"}
     assert not costly & loaded
-
-
-def test_a_users_script_among_the_recipes_registers_the_model(tmp_path):
-    package, script = tmp_path / "vaswani_transformer", tmp_path / "recipes" / "mine.py"
-    package.mkdir()
-    shutil.copy(PACKAGE / "__init__.py", package)
-    (package / "model.py").write_text("raise SystemExit('registers')", encoding="utf-8")
-    script.parent.mkdir()
-    script.write_text("import vaswani_transformer", encoding="utf-8")
-    done = subprocess.run([sys.executable, script], env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True)
-    assert done.stderr == "registers\n"
 
 
 @pytest.mark.parametrize("path", HUB_FILES, ids=lambda path: path.name)

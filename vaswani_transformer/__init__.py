@@ -5,10 +5,7 @@ Importing it makes the model known to transformers: `AutoModelForSeq2SeqLM.from_
 name is asked for.
 """
 
-import sys
 from importlib import import_module
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 
@@ -107,17 +104,4 @@ def register() -> None:
     install_translation_task()
 
 
-def _is_recipe(program: ModuleType) -> bool:
-    """Whether a program is a recipe, which registers after its options: `RecipeParser.check` parses them without torch.
-
-    A user's script beside the recipes is none.
-    """
-    folders = [folder / "recipes" for folder in Path(__file__).resolve().parents[:2]]
-    file = getattr(program, "__file__", None)  # None in a notebook
-    if program.__name__ != "__main__" or file is None or Path(file).resolve().parent not in folders:
-        return False
-    return b").check()" in Path(file).read_bytes()
-
-
-if not _is_recipe(sys.modules["__main__"]):
-    register()
+register()

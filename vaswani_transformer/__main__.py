@@ -25,18 +25,25 @@ _SHORT = {
 
 
 def main() -> None:
-    recipes = {_SHORT.get(path.stem, path.stem): path for path in sorted(RECIPES.glob("*.py"))}
-    name, *arguments = sys.argv[1:] or ["--help"]
+    commands, (name, *arguments) = recipes(), sys.argv[1:] or ["--help"]
+    page = RECIPES / "reference" / f"{name}.md"
     if name in ("-h", "--help"):
         print("usage: vaswani COMMAND [OPTIONS]; `vaswani COMMAND --help` lists its options\n")
-        for command, recipe in recipes.items():
+        for command, recipe in commands.items():
             print(f"  {command:<15}{_first_line(recipe)}")
         print(f"\nRecipes, configurations and files for `accelerate launch`: {RECIPES}")
-    elif name in recipes:
-        sys.argv = [str(recipes[name]), *arguments]
-        runpy.run_path(sys.argv[0], {"COMMAND": f"vaswani {name}"}, run_name="__main__")
+    elif name not in commands:
+        sys.exit(f"vaswani: there is no command {name!r}; give one of {', '.join(commands)}")
+    elif {"-h", "--help"} & {*arguments} and page.exists():  # the recipe would import its libraries first
+        print(page.read_text(encoding="utf-8").split("```")[1].removeprefix("text\n"), end="")
     else:
-        sys.exit(f"vaswani: there is no command {name!r}; give one of {', '.join(recipes)}")
+        sys.argv = [str(commands[name]), *arguments]
+        runpy.run_path(sys.argv[0], {"COMMAND": f"vaswani {name}"}, run_name="__main__")
+
+
+def recipes() -> dict[str, Path]:
+    """The recipe of each command."""
+    return {_SHORT.get(path.stem, path.stem): path for path in sorted(RECIPES.glob("*.py"))}
 
 
 def _first_line(recipe: Path) -> str:

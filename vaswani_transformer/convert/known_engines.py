@@ -1,25 +1,19 @@
-"""The engines: their names, what exports to them and opens exports, and which were opened before; without torch."""
+"""The engines: their names, what exports to them, and what opens exports."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+import torch
 from huggingface_hub.constants import HF_HOME
 
-from ..io.digests import content_digest, matching_files_digest
-from ..io.files import atomic_write
-from ..io.manifests import MANIFEST_NAME, MODEL_FILES
+from ..io.digests import matching_files_digest
 from ..model.search_options_vaswani import SearchOptions
 from .output import is_export
 
 
-if TYPE_CHECKING:
-    import torch
-
-
-# Exports that are made on first use, and for each model and engine that were opened together, the place of the export.
+# Exports that are made on first use.
 CACHE = Path(HF_HOME, "vaswani")
 
 # What is exported to by its name. Everything else is a directory.
@@ -79,7 +73,7 @@ def import_exporter(name: str) -> tuple[Callable[..., Path], int]:
     return export_onnx, marian.POSITIONS
 
 
-def open_engine(directory: Path, device: "torch.device") -> Engine:
+def open_engine(directory: Path, device: torch.device) -> Engine:
     """The engine of an export by recipes/export.py."""
     if (directory / "model.bin").is_file():
         from .ctranslate2_search import CTranslate2Translator
@@ -95,26 +89,3 @@ def open_engine(directory: Path, device: "torch.device") -> Engine:
 
         return MarianTranslator(directory)
     raise no_export(directory)
-
-
-def remember_export(model: Path, engine: str, export: Path) -> None:
-    """Keep the place of an export that was opened, by this name of the engine, with a model that passed all checks."""
-    with suppress(OSError):  # without the record, the model is read once more
-        CACHE.mkdir(parents=True, exist_ok=True)
-        atomic_write(_record(model, engine), str(export.resolve()))
-
-
-def remembered_export(model: Path, engine: str) -> Path | None:
-    """The export that was opened with the same files of a model and of an engine before; None if none was."""
-    try:
-        place = _record(model, engine).read_text(encoding="utf-8")
-    except OSError:
-        return None
-    # A record is found by a directory's content, which may have been elsewhere when it was opened.
-    return Path(place if is_engine_name(engine) else engine)
-
-
-def _record(model: Path, engine: str) -> Path:
-    files = matching_files_digest(model, ("generation_config.json", MANIFEST_NAME, *MODEL_FILES))
-    digest = content_digest([files, engine if is_engine_name(engine) else engine_digest(engine)])
-    return CACHE / f"{digest[:32]}.opened"

@@ -2,27 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from datasets import Dataset, Features, List, Value
+from transformers import PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
+from ..model.target_tokenizer import for_targets
 from ..options.arguments import COUNT, Interval, option
 
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from transformers import PreTrainedTokenizerBase
-
-
 def encode_corpus(
-    corpus: "Dataset",
-    tokenizer: "PreTrainedTokenizerBase",
+    corpus: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
     source_language: str,
     target_language: str,
     num_proc: int | None = None,
     source_tag: str | None = None,
-) -> "Dataset":
+) -> Dataset:
     """Turn text into sub-word ids, both sides ending in EOS, white space around sentences removed.
 
     `source_tag` begins every source that is not blank; see `languages_vaswani`.
@@ -30,11 +27,6 @@ def encode_corpus(
     Returns:
         Rows of `input_ids`, `labels`, and their lengths `source_length`, `target_length`, EOS included.
     """
-    # The cleaning rules are options, which are parsed without these.
-    from datasets import Features, List, Value
-
-    from ..model.target_tokenizer import for_targets
-
     ids, length = List(Value("int32")), Value("int32")
     features = Features({"input_ids": ids, "labels": ids, "source_length": length, "target_length": length})
     target_tokenizer = for_targets(tokenizer)
@@ -86,7 +78,7 @@ class CleaningRules:
         }
 
 
-def clean_corpus(encoded: "Dataset", rules: CleaningRules | None = None) -> tuple["Dataset", dict[str, int]]:
+def clean_corpus(encoded: Dataset, rules: CleaningRules | None = None) -> tuple[Dataset, dict[str, int]]:
     """Drop pairs with an empty side, too long a side, or sides of too different lengths.
 
     A pair counts for the first rule that drops it. By default, the rules are `CleaningRules()`.

@@ -5,18 +5,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from datasets import Dataset, Features, Translation
+from datasets.exceptions import DatasetGenerationError
 
 from ..io.digests import content_digest
 from ..model.languages_vaswani import is_same_language, language_name
 from .sources import HubDataset, Names, Source, TextFiles, find_source
 from .text_files import COMPRESSED
 
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 _CODE = re.compile(r"[a-z]{2,3}(_\w+|-[A-Z]\w*)?")  # "de-en" is a pair
 
@@ -31,7 +29,7 @@ def load_parallel_corpus(
     columns: Sequence[str] | None = None,
     streaming: bool = False,
     cache_dir: str | Path | None = None,
-) -> "Dataset":
+) -> Dataset:
     """Load a parallel corpus.
 
     Args:
@@ -77,11 +75,8 @@ class Corpus:
         for pairs in self.source.readers(self.languages, self.split, self.columns):
             next(pairs, None)
 
-    def load(self, cache_dir: str | Path | None = None) -> "Dataset":
+    def load(self, cache_dir: str | Path | None = None) -> Dataset:
         """The pairs as `load_parallel_corpus` returns them; unchanged files come from the cache."""
-        from datasets import Dataset, Features, Translation  # takes a second to import
-        from datasets.exceptions import DatasetGenerationError
-
         source, version = self.source, content_digest(self.source.identify(self.split, self.config))
         if isinstance(source, HubDataset):
             source = source.load(self.split, self.config, self.streaming)
@@ -145,7 +140,7 @@ def language_in_name(name: str) -> str | None:
     return code if _CODE.fullmatch(code) and language_name(code) != code else None
 
 
-def sentences(corpus: "Dataset", languages: Sequence[str], batch_size: int = 1000) -> Iterator[str]:
+def sentences(corpus: Dataset, languages: Sequence[str], batch_size: int = 1000) -> Iterator[str]:
     """Every sentence of a corpus in the given languages, for training a tokenizer."""
     for batch in corpus.iter(batch_size):
         for pair in batch["translation"]:

@@ -1,7 +1,9 @@
 """Options of the corpora: where they are, how they are cleaned, mixed and encoded (5.1)."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self, cast
+from typing import Literal, Self, cast
+
+from transformers import PreTrainedConfig
 
 from ..model.languages_vaswani import language_tag
 from ..options.arguments import COUNT, Interval, check_values, option, refuse_unused
@@ -9,9 +11,6 @@ from .cleaning import CleaningRules
 from .corpora import Corpus, resolve_languages
 from .sources import find_source
 
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
 
 # Corpora of which pairs are drawn anew for each epoch, and all corpora that are cleaned and trained on.
 MIXED = ("replay", "synthetic")
@@ -116,7 +115,7 @@ class PreparationArguments(CleaningRules, CorpusArguments):
         names = [name for name in MIXED if getattr(self, name) is None]
         refuse_unused(self, {f"{name}_ratio": f"give --{name}, or leave it out" for name in names})
 
-    def with_languages(self, model: "PreTrainedConfig | None" = None) -> Self:
+    def with_languages(self, model: PreTrainedConfig | None = None) -> Self:
         """The arguments with the languages that they name or else the model's, or else those of the corpora.
 
         Raises:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from datasets import Dataset, IterableDataset, load_dataset
 
 from ..io.files import Json
 from ..io.origins import identify
@@ -15,9 +16,6 @@ from .phrasebook import phrasebook
 from .tables import Pair, dataset_pairs, load_saved, read_table, table_kind
 from .text_files import read_lines
 
-
-if TYPE_CHECKING:
-    from datasets import Dataset, IterableDataset
 
 Names = str | Path | Sequence[str | Path]
 Languages = tuple[str, str]
@@ -103,12 +101,10 @@ class Phrasebook(Source):
 class HubDataset(Source):
     """A dataset of the Hub; it has no reader until `load` has downloaded it."""
 
-    rows: "Dataset | IterableDataset | None" = None
+    rows: Dataset | IterableDataset | None = None
 
     def load(self, split: str, config: str | None, streaming: bool) -> "HubDataset":
         """Download it, or open it for streaming."""
-        from datasets import load_dataset  # takes a second to import
-
         return replace(self, rows=load_dataset(self.name, config, split=split, streaming=streaming))
 
     def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:

@@ -11,14 +11,15 @@ import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+from datasets import Dataset, DatasetDict, IterableDataset, load_from_disk
+from pyarrow import parquet
 
 from .text_files import COMPRESSED, read_lines
 from .translation_memory import read_memory
 
-
-if TYPE_CHECKING:  # imported below where they are used: options need this module, and text files none of these
-    from datasets import Dataset, IterableDataset
 
 Pair = tuple[str, str]
 Rows = Iterator[tuple[int, Any]]  # number of a row, from 1, and its texts by column
@@ -67,7 +68,7 @@ def read_table(path: Path, keys: Sequence[str], split: str = "train") -> Iterato
     return dataset_pairs(load_saved(path, split), str(path), keys)
 
 
-def dataset_pairs(dataset: "Dataset | IterableDataset", name: str, keys: Sequence[str]) -> Iterator[Pair]:
+def dataset_pairs(dataset: Dataset | IterableDataset, name: str, keys: Sequence[str]) -> Iterator[Pair]:
     """The sentence pairs of a dataset, which messages call by a name."""
     batches = dataset.with_format("arrow").iter(_BATCH)
     return _pairs(enumerate((row for batch in batches for row in batch.to_pylist()), start=1), name, keys)
@@ -143,20 +144,16 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _parquet_rows(path: Path) -> Rows:
-    from pyarrow import parquet
-
     with _damage(path), parquet.ParquetFile(path) as file:
         yield from enumerate((row for batch in file.iter_batches(_BATCH) for row in batch.to_pylist()), start=1)
 
 
-def load_saved(path: Path, split: str) -> "Dataset":
+def load_saved(path: Path, split: str) -> Dataset:
     """Map a directory of `save_to_disk` into memory; `split` counts if it has several.
 
     Raises:
         ValueError: It is damaged, or lacks the split.
     """
-    from datasets import DatasetDict, load_from_disk
-
     with _damage(path):
         saved = load_from_disk(str(path))
     if not isinstance(saved, DatasetDict):
@@ -169,8 +166,6 @@ def load_saved(path: Path, split: str) -> "Dataset":
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
     """Name the file in what pyarrow and `datasets` raise for a damaged one."""
-    import pyarrow as pa
-
     try:
         yield
     except (ValueError, OSError, TypeError, LookupError, pa.ArrowException) as error:

@@ -1,17 +1,16 @@
 """Options shared by all recipes that decode with a saved model."""
 
 from dataclasses import MISSING, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from accelerate import PartialState
+from transformers import PreTrainedModel
 
 from ..launch.memory import keep_freed_memory
 from ..launch.processor import warn_of_slow_bfloat16
+from ..model.saved_model import SavedModel, open_model
 from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option, refuse_unused
 
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from ..model.saved_model import SavedModel
 
 BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
 ALPHA = Interval(minimum=-100, maximum=100)
@@ -41,16 +40,12 @@ class DecodingArguments:
     timeout_minutes: float = option(10.0, "Minutes that a process waits for the others before all end.", POSITIVE)
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
 
-    def open(self, name: str, named_by: str = "model", task: str = "translation") -> "SavedModel":
+    def open(self, name: str, named_by: str = "model", task: str = "translation") -> SavedModel:
         """Check a saved model by `open_model`; `named_by` is the option that named it."""
-        from ..model.saved_model import open_model  # imports torch, without which options are parsed
-
         return open_model(name, option=named_by, task=task, trust_remote_code=self.trust_remote_code)
 
-    def load(self, saved: "SavedModel") -> "PreTrainedModel":
+    def load(self, saved: SavedModel) -> PreTrainedModel:
         """Load a model onto this process's device, in the `precision` of the options."""
-        from accelerate import PartialState
-
         device = PartialState().device
         model = saved.load(_DTYPES[self.precision]).to(device)
         if device.type == "cpu":

@@ -5,12 +5,10 @@ import torch
 from tqdm.auto import tqdm
 
 from ..convert.engines import ExportedModel
-from ..convert.known_engines import remember_export
 from ..model.ensemble import Ensemble
 from ..model.languages_vaswani import Directions
 from ..model.pipeline_vaswani import Translation, translate_in_batches
 from ..model.saved_model import SavedModel
-from ..model.tokenization_vaswani import VaswaniTokenizer
 from .output_lines import OutputLines
 from .translation_options import TranslationOptions
 
@@ -35,9 +33,6 @@ class LineTranslator:
         if options.engine is not None:
             engine = ExportedModel(options.engine, self.model, saved.tokenizer)
             self._generate_kwargs["engine"] = engine.generate
-            # A tokenizer of another package may have rules that tokenizer.json does not.
-            if isinstance(saved.tokenizer, VaswaniTokenizer):
-                remember_export(saved.directory, options.engine, engine.directory)
         if ensemble:
             self._generate_kwargs["custom_generate"] = Ensemble([options.load(each) for each in ensemble])
 

@@ -4,7 +4,8 @@ import sys
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from transformers import PreTrainedConfig
 
 from ..convert.known_engines import engine_digest, is_engine_name, no_export
 from ..data.tables import read_table, table_kind
@@ -12,15 +13,11 @@ from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..io.digests import matching_files_digest
 from ..io.files import Json, require_new_file
 from ..io.manifests import MODEL_FILES
+from ..model.ensemble import require_same_tokens
 from ..model.languages_vaswani import Directions
+from ..model.saved_model import SavedModel
 from ..options.arguments import decisive_values, option, refuse_unused
 from .decoding_arguments import GenerationArguments
-
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
-
-    from ..model.saved_model import SavedModel
 
 
 @dataclass
@@ -86,14 +83,12 @@ class TranslationOptions(GenerationArguments):
         if path.exists() and Path(self.input).exists() and path.samefile(self.input):
             raise ValueError(f"output: {path} is the input too; name another file")
 
-    def open_models(self) -> list["SavedModel"]:
+    def open_models(self) -> list[SavedModel]:
         """Check the model and the other models of the ensemble; their weights are not read yet.
 
         Raises:
             ValueError: The model does not translate into the language, or the tokens of the ensemble's models differ.
         """
-        from ..model.ensemble import require_same_tokens  # imports torch, without which options are parsed
-
         saved = self.open(self.model)
         Directions(saved.config).tag(None, self.target_language)  # refuses a language that is not the model's
         members = [self.open(name, "ensemble") for name in self.ensemble or ()]
@@ -106,7 +101,7 @@ class TranslationOptions(GenerationArguments):
                 )
         return [saved, *members]
 
-    def lines(self, config: "PreTrainedConfig") -> Iterator[str]:
+    def lines(self, config: PreTrainedConfig) -> Iterator[str]:
         """The lines to translate, read as they come; each row of a table is one, in the column that `config` states.
 
         Raises:
@@ -127,7 +122,7 @@ class TranslationOptions(GenerationArguments):
         rows = read_table(path, (column, column))
         return (text.replace("\n", " ") for text, _ in rows)
 
-    def record(self, models: list["SavedModel"]) -> dict[str, Json]:
+    def record(self, models: list[SavedModel]) -> dict[str, Json]:
         """Everything but the input that decides what is written: options, and digests of models and engine."""
         files = ("generation_config.json", *MODEL_FILES)
         return {

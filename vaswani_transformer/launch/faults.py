@@ -1,22 +1,35 @@
 """The outermost handler of a program on one or several processes: a fault ends all of them with one line."""
 
+import logging
 import os
+import re
+import signal
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pickle import UnpicklingError
 from typing import NoReturn
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 
-from ..io.console import one_line
-from .endings import LostProcessError, end_program, one_line_on_error
+from ..io.console import one_line, program_name
 from .processes import is_first, join_process_group, leave_process_group
 
 
+_FAULTS = (ValueError, OSError, ImportError, OverflowError, UnpicklingError, SafetensorError, StrictDataclassError)
 _FIRST_CAUSE = 2.0  # seconds that the rank at fault has to print the cause, before the ranks that lost it print
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal has ended the work; a message says what to do instead of continuing."""
+
+    def __init__(self, number: int, message: str = "") -> None:
+        super().__init__(message)
+        self.status = 128 + number  # the exit status, by the shell's convention
 
 
 @contextmanager
@@ -33,30 +46,32 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
     Raises:
         SystemExit: After the line; the status is 1, and after a signal 128 plus its number.
     """
-    with one_line_on_error(program, advice, _end), _plain_errors():
-        yield
-
-
-@contextmanager
-def _plain_errors() -> Iterator[None]:
-    """Turn errors of torch and huggingface_hub into those that `one_line_on_error` knows."""
+    advice, status, is_lost = advice and f"; {advice}", 1, False
     try:
-        yield
-    except StrictDataclassError as error:
-        raise ValueError(str(error)) from error
-    except RuntimeError as error:
-        if (cause := _lost_process(error)) is not None:
+        with _standard_output():
+            yield
+    except BaseException as error:
+        message: str | None
+        if isinstance(error, KeyboardInterrupt):
+            message = one_line(error) or f"interrupted{advice}"
+            status = error.status if isinstance(error, Interrupted) else 128 + signal.SIGINT
+        elif (cause := _lost_process(error)) is not None:
             time.sleep(_FIRST_CAUSE)
-            raise LostProcessError(cause) from error
-        is_plain = "can't allocate memory" in str(error)  # of torch, on a CPU
-        if is_plain or isinstance(error, torch.OutOfMemoryError):
-            raise MemoryError(str(error)) from error
-        raise
+            message = f"another process has ended, is stopped or cut off ({cause}){advice}"
+            is_lost = True
+        elif (message := _fault(error)) is None:
+            raise
+        logging.getLogger("transformers").debug(message, exc_info=True)
+        if sys.stderr.isatty():
+            print(file=sys.stderr)  # ends the line of a progress bar
+        _end(f"{program_name(program)}: {message}", status, is_lost)
 
 
-def _lost_process(error: RuntimeError) -> str | None:
+def _lost_process(error: BaseException) -> str | None:
     """The line in which a collective operation says that it lost a rank, or a loader a worker; None otherwise."""
     line = one_line(error)
+    if not isinstance(error, RuntimeError):
+        return None
     if line.startswith("DataLoader worker"):
         return line
     if isinstance(error, torch.distributed.DistError) or "gloo" in line:  # gloo raises a plain RuntimeError
@@ -64,12 +79,49 @@ def _lost_process(error: RuntimeError) -> str | None:
     return None
 
 
-def _end(line: str, status: int, error: BaseException) -> NoReturn:
+def _fault(error: BaseException) -> str | None:
+    """What to tell the user of an error that is not a bug; None for a bug, which needs its traceback."""
+    if isinstance(error, _FAULTS):
+        return (one_line(error) or type(error).__name__) + _advice_to_get(error)
+    is_torchs = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # on a CPU
+    if is_torchs or isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return f"there is not enough memory; take smaller batches, or a smaller model ({one_line(error)[:200]})"
+    return None
+
+
+def _advice_to_get(error: BaseException) -> str:
+    """The command that gets a missing file, if it is where configurations expect a public corpus; else nothing."""
+    if isinstance(error, FileNotFoundError) and (path := re.match(r"data/([\w-]+)/", str(error.filename))):
+        return f"; if it is a file of a public corpus, `vaswani data {path[1]}` gets it"
+    return ""
+
+
+@contextmanager
+def _standard_output() -> Iterator[None]:
+    """Write buffered output at the end, so that a full disk is an error of the program; a closed pipe just ends it."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BaseException as error:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python would write again at exit
+        if isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
+            sys.exit(1)
+        raise
+
+
+def _end(line: str, status: int, is_lost: bool) -> NoReturn:
     """End this process; of several with the same error, one prints the line."""
-    if not torch.distributed.is_initialized():
-        end_program(line, status, error)
-    if isinstance(error, LostProcessError) or is_first("the last line"):  # the store may be lost with the process
+    is_joined = torch.distributed.is_initialized()
+    if not is_joined and status == 1:
+        sys.exit(line)
+    # The store may be lost with the process.
+    if not is_joined or is_lost or is_first("the last line"):
         print(line, file=sys.stderr)
+    if not is_joined:
+        sys.exit(status)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # the threads of the process group might otherwise abort the interpreter

@@ -1,4 +1,4 @@
-"""Products of narrow numbers that a processor has instructions for; it imports no torch, which takes seconds."""
+"""Products of narrow numbers that a processor has instructions for."""
 
 import logging
 import os

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .endings import Interrupted
+from .faults import Interrupted
 from .processes import may_synchronize
 
 

@@ -8,12 +8,10 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
 
+import torch
+from transformers import PreTrainedConfig
 
-if TYPE_CHECKING:  # options of the recipes need this module, but no torch
-    import torch
-    from transformers import PreTrainedConfig
 
 try:
     import sentencex
@@ -41,7 +39,7 @@ def is_language_tag(token: str) -> bool:
 
 def language_name(code: str) -> str:
     """The English name of a language; its code, if the name is unknown."""
-    from transformers.models.whisper.tokenization_whisper import LANGUAGES  # imports torch
+    from transformers.models.whisper.tokenization_whisper import LANGUAGES  # few need it
 
     return LANGUAGES.get(re.split("[-_]", code.lower())[0], "").title() or code
 
@@ -78,7 +76,7 @@ class Directions:
         config: Configuration of any encoder-decoder.
     """
 
-    def __init__(self, config: "PreTrainedConfig") -> None:
+    def __init__(self, config: PreTrainedConfig) -> None:
         self._config = config
         self._tags: Mapping[str, int] = getattr(config, "language_tags", None) or {}
         self._pair = getattr(config, "source_language", None), getattr(config, "target_language", None)
@@ -137,7 +135,7 @@ class Directions:
             raise self._no_target()
         return with_tag(text, present or tag)
 
-    def require_tagged(self, input_ids: "torch.Tensor") -> None:
+    def require_tagged(self, input_ids: torch.Tensor) -> None:
         """Raise a ValueError if a row of `[batch, source]` ids lacks the tag that several directions need."""
         if not self._tags:
             return

@@ -1,7 +1,4 @@
-"""The parser of the recipes: options from a YAML file and the command line, checked before any work.
-
-It imports neither torch nor transformers, which take seconds.
-"""
+"""The parser of the recipes: options from a YAML file and the command line, checked before any work."""
 
 import argparse
 import difflib
@@ -9,23 +6,16 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .. import register
+import datasets
+from transformers import HfArgumentParser
+from transformers.utils import logging
+
 from ..io.console import one_line, program_name
 from .arguments import check_values
 from .config_file import read_config
-
-
-def _argument_parser() -> Any:
-    """`HfArgumentParser`, from its file, which imports nothing of transformers."""
-    file = Path(find_spec("transformers").origin).with_name("hf_argparser.py")
-    spec = spec_from_file_location(file.stem, file)
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module.HfArgumentParser
 
 
 # What everyone needs first, in the order of `--help`.
@@ -43,24 +33,17 @@ class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefa
         super().add_arguments(sorted(actions, key=lambda action: ranks.get(action.dest, len(ranks))))
 
 
-class RecipeParser(_argument_parser()):  # type: ignore[misc]
+class RecipeParser(HfArgumentParser):
     """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line.
 
     Args:
         dataclass_types: Their fields are the options.
         shown: Names of the options that `--help` shows; by default all that `option` made.
-        has_all_texts: Whether `--help_all` has texts for all options; if not, `check` leaves it to `main`.
         kwargs: As for `ArgumentParser`.
     """
 
-    def __init__(
-        self,
-        dataclass_types: Sequence[type],
-        shown: Collection[str] | None = None,
-        has_all_texts: bool = True,
-        **kwargs: Any,
-    ) -> None:
-        self._shown, self._has_all_texts = shown, has_all_texts
+    def __init__(self, dataclass_types: Sequence[type], shown: Collection[str] | None = None, **kwargs: Any) -> None:
+        self._shown = shown
         file = Path(sys.argv[0]).name
         program = program_name(file)
         recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
@@ -95,23 +78,12 @@ class RecipeParser(_argument_parser()):  # type: ignore[misc]
 
         An error ends the program with status 1 and one line that names the file or option.
         """
-        if "transformers" in sys.modules:
-            sys.modules["transformers"].logging.disable_progress_bar()  # it counts files, and breaks into ours
-        if "datasets" in sys.modules:
-            sys.modules["datasets"].disable_progress_bars()
+        logging.disable_progress_bar()  # it counts files, and breaks into ours
+        datasets.disable_progress_bars()
         try:
             return self.parse_dict(vars(self.read(argv)), allow_extra_keys=True)
         except Exception as error:  # transformers and torch raise errors of any type for a wrong value
             self.error(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
-
-    def check(self) -> None:
-        """End a recipe that was called with `--help` or a mistake, before its imports take seconds.
-
-        A recipe calls it between the imports that its options need and the others. `main` then parses the options.
-        """
-        if self._has_all_texts or "--help_all" not in sys.argv:
-            self.parse()
-        register()
 
     def read(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
         """The options of `--config` and of `argv`, as they were given; an error ends the program as in `parse`."""

@@ -3,23 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from datasets import Dataset
+from transformers import PreTrainedConfig
 
 from ..data.corpora import load_parallel_corpus, resolve_languages
 from ..decoding.decoding_arguments import DecodingArguments
+from ..launch.processes import main_process_first
 from ..model.languages_vaswani import Directions
+from ..model.saved_model import SavedModel
 from ..options.arguments import option
 
 
-if TYPE_CHECKING:
-    from datasets import Dataset
-    from transformers import PreTrainedConfig
-
-    from ..model.saved_model import SavedModel
-
-
 def languages_to_score(
-    configs: Sequence["PreTrainedConfig"], source: str | None, target: str | None
+    configs: Sequence[PreTrainedConfig], source: str | None, target: str | None
 ) -> tuple[str | None, str | None]:
     """Languages to translate from and into: `source` and `target`, or else the first model's; None for an unknown one.
 
@@ -45,7 +42,7 @@ class DirectedModel:
         tag: Begins each source of a model of several directions.
     """
 
-    saved: "SavedModel"
+    saved: SavedModel
     languages: tuple[str, str]
     tag: str | None
 
@@ -86,9 +83,7 @@ class PairArguments(DecodingArguments):
                 raise ValueError(f"reverse_model: {error}") from None
         return models
 
-    def load_corpus(self, languages: tuple[str, str]) -> "Dataset":
+    def load_corpus(self, languages: tuple[str, str]) -> Dataset:
         """The pairs. Collective."""
-        from ..launch.processes import main_process_first  # imports torch, without which options are parsed
-
         with main_process_first():
             return load_parallel_corpus(self.corpus, *languages, columns=self.columns)

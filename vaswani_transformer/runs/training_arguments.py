@@ -2,15 +2,18 @@
 
 import os
 from dataclasses import dataclass
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from transformers import Seq2SeqTrainingArguments
 from transformers.training_args import OptimizerNames
 
-from ..options.arguments import option, refuse_unused
+from ..decoding.decoding_arguments import ALPHA
+from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SEED, Interval, option, refuse_unused
 from ..training.arguments import VaswaniTrainingArguments
-from .run_arguments import Precision, RecipeTrainingOptions
+
+
+Precision = Literal["auto", "float32", "bf16", "fp16"]
 
 
 # Options of the trainer that would change nothing, or not what their name says, and what to use instead.
@@ -26,9 +29,117 @@ _UNLIMITED = 1_000_000  # steps, more than max_minutes allow
 
 
 @dataclass
-class RecipeTrainingArguments(RecipeTrainingOptions, VaswaniTrainingArguments):
+class RecipeTrainingArguments(VaswaniTrainingArguments):
     """Schedule (5.3), averaging (6.1), and all of `Seq2SeqTrainingArguments`."""
 
+    output_dir: str | None = option("runs/model", "Where everything is written.", decides=None)
+    resume: bool = option(
+        False,
+        "Continue the training in output_dir, from its newest complete checkpoint, or from its beginning without one. "
+        "Options on which the weights depend must be the same; the length of the training (without cooldown), the "
+        "number of processes, and how it is averaged, logged, evaluated, saved and pushed may change.",
+        decides=None,
+    )
+    processes: int | None = option(
+        None,
+        "Processes on a CPU, which divide every batch; by default `vaswani train` starts one for each core, up to 8. A "
+        "launcher, or a GPU, decides instead.",
+        COUNT,
+        decides=None,
+    )
+    warmup_steps: int = option(
+        4000,
+        "Steps until the learning rate is highest (5.3). A tenth of max_minutes ends them earlier; the rate then has "
+        "risen as steeply, but not as high.",
+        COUNT,
+        decides="weights",
+        paper=4000,
+    )
+    learning_rate_factor: float = option(
+        1.0, "Multiplies the learning rate of 5.3.", POSITIVE, decides="weights", paper=1.0
+    )
+    lr_scheduler_type: Literal["inverse_sqrt", "constant", "constant_with_warmup"] = option(
+        "inverse_sqrt",
+        "The schedule of 5.3; or 'constant' for learning_rate in every step, 'constant_with_warmup' for a rise to it "
+        "over warmup_steps. If max_minutes cut the rise short, the rate stays where it is.",
+        decides="weights",
+        paper="inverse_sqrt",
+    )
+    learning_rate: float = option(5e-5, "Learning rate, if it is constant.", POSITIVE, decides="weights")
+    cooldown: float = option(
+        0.0,
+        "Share of the training, at its end, in which the learning rate falls to zero: of max_steps, or of max_minutes, "
+        "which a resumed training must keep. With it, average_last 1 is best.",
+        Interval(minimum=0, maximum=1),
+        decides="weights",
+        paper=0.0,
+    )
+    cooccurrence_embeddings: bool = option(
+        False,
+        "Start with embeddings in which tokens of the same sentence pairs are similar, instead of random ones. Short "
+        "trainings learn more with them.",
+        decides="weights",
+        paper=False,
+    )
+    precision: Precision = option(
+        "auto",
+        "Precision of matrix products: 'auto' measures for half a second which trains this model fastest on this "
+        "machine; a resumed training keeps the choice.",
+        decides="weights",
+    )
+    seed: int = option(42, "Seed of the weights, the batches and dropout.", SEED, decides="weights")
+    data_seed: int | None = option(None, "Seed of the batches; by default seed.", SEED, decides="weights")
+    optim_args: str | None = option(None, "Options of some optimizers.", decides="weights", is_shown=False)
+    optim_target_modules: list[str] | None = option(
+        None, "Modules that GaLore optimizes.", decides="weights", is_shown=False
+    )
+    neftune_noise_alpha: float | None = option(
+        None, "Noise on embeddings (NEFTune).", decides="weights", is_shown=False
+    )
+    tf32: bool | None = option(None, "Use TF32 for products in float32, on a GPU.", decides="weights", is_shown=False)
+    torch_compile: bool = option(False, "Compile the model; faster on a GPU.", decides="weights")
+    weight_decay: float = option(0.0, "Weight decay of the optimizer.", NOT_NEGATIVE, decides="weights", paper=0.0)
+    average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None, paper=(5, 20))
+    num_train_epochs: float = option(
+        None, "Epochs to train, without max_steps; by default 3, or until max_minutes have passed.", decides=None
+    )
+    max_steps: int = option(-1, "Steps to train, instead of epochs.", decides=None)
+    logging_steps: float = option(500, "Steps between logs, or their share of all steps.", decides=None)
+    save_steps: float = option(500, "Steps between checkpoints, or their share of all steps.", decides=None)
+    eval_steps: float | None = option(None, "Steps between evaluations, with eval_strategy steps.", decides=None)
+    save_minutes: float | None = option(None, "Minutes between checkpoints (6.1: 10).", POSITIVE, decides=None)
+    max_minutes: float | None = option(None, "Minutes after which training ends.", POSITIVE, decides=None)
+    eval_bleu: int | None = option(
+        None,
+        "Sentences of the validation corpus, evenly spaced, to translate at each evaluation, which then also logs "
+        "their sacreBLEU, eval_bleu; with generation_num_beams beams, by default as in 6.1.",
+        COUNT,
+        decides=None,
+    )
+    length_penalties: list[float] | None = option(
+        None,
+        "Values of the search's alpha (6.1), by default 0.6; of several, the first is saved with the model, unless "
+        "another's validation sacreBLEU is better by more than noise (paired bootstrap, p < 0.05).",
+        ALPHA,
+        decides=None,
+    )
+    early_stopping_patience: int | None = option(
+        None,
+        "End training after this number of evaluations in which metric_for_best_model was not better than before. The "
+        "last checkpoints are averaged in any case.",
+        COUNT,
+        decides=None,
+    )
+    ddp_timeout: int = option(
+        600,
+        "Seconds that a process waits for the others, or for its own step, before all end.",
+        COUNT,
+        decides=None,
+    )
+    metric_for_best_model: Literal["bleu", "loss"] | None = option(
+        None, "What early_stopping_patience watches; by default bleu with eval_bleu, else loss.", decides=None
+    )
+    hub_strategy: Literal["end"] = option("end", "When to push: after scoring.", decides=None, is_shown=False)
     optim: OptimizerNames | str = option(
         Seq2SeqTrainingArguments.optim, "Optimizer, by transformers' name.", decides="weights"
     )

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
 from ..launch.processor import has_products_of
+from .loss import LabelSmoothedLoss
 
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -43,8 +44,6 @@ def relative_speeds(
         tokens: Target tokens of a batch on the device.
         seconds: How long to measure, about.
     """
-    from .loss import LabelSmoothedLoss  # imports transformers' trainer, which `compare` for translations does not need
-
     if usable_precisions(device) == ["float32"]:
         return {"float32": 1.0}
     length = min(_LENGTH, config.max_positions or _LENGTH)
