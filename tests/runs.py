@@ -64,7 +64,7 @@ _RESULTS = {
         "seed": 42,
         "alpha": 0.6,
         "average_last": 5,
-        **dict.fromkeys(("bpe_dropout", "cooldown", "weight_decay", "max_grad_norm"), 0.0),
+        **dict.fromkeys(("cooldown", "weight_decay", "max_grad_norm"), 0.0),
         **dict.fromkeys(("cooccurrence_embeddings", "muon"), False),
         **{"adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9},
     },
