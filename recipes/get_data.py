@@ -58,9 +58,10 @@ AGAIN = "repeat the command to download it again, or give --from"
 
 def main() -> None:
     parser = make_parser()
-    (args,) = parser.parse()
+    options = parser.read()
+    (args,) = parser.fill(options)
     with exit_on_error("get_data.py", "repeat the command to continue"):
-        for name in parser.read().corpora:
+        for name in options.corpora:
             run(name, args)
 
 

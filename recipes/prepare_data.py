@@ -19,14 +19,15 @@ from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.data.preparation_arguments import PreparationArguments
 from vaswani_transformer.io.console import printable
 from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.runs.fine_tuning import open_parent, training_parser
+from vaswani_transformer.runs.fine_tuning import open_parent, read_training_options
 
 
 SHOWN = [*(field.name for field in fields(PreparationArguments)), "model", "prepared"]
 
 
 def main() -> None:
-    data_args, model_args, _ = training_parser(shown=SHOWN).parse()
+    parser, options = read_training_options(shown=SHOWN)
+    data_args, model_args, _ = parser.fill(options)
     started = time.monotonic()
     with exit_on_error("prepare_data.py", f"repeat the command to continue in {data_args.prepared}"):
         if data_args.prepared is None:

@@ -19,6 +19,7 @@ import json
 import re
 import signal
 import sys
+from argparse import Namespace
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import FrameType
@@ -98,10 +99,11 @@ class SweepArguments(RecipeTrainingArguments):
 
 def main() -> None:
     parser = RecipeParser((SweepArguments, DataArguments, ModelArguments))
-    args, data_args, _ = parser.parse()
+    given = parser.read()
+    args, data_args, _ = parser.fill(given)
     if not data_args.validation:
         parser.error("validation: Table 3 is scored on it; give one")
-    options, changed = training_options(parser)
+    options, changed = training_options(parser, given)
     directory = Path(args.output_dir)
     data_args = replace(data_args, test=None, prepared=data_args.prepared or str(directory / "data"))
     signal.signal(signal.SIGTERM, interrupt)
@@ -164,12 +166,12 @@ def scaled_sizes(row: str, scale: Scale) -> dict[str, int]:
     return sizes
 
 
-def training_options(parser: RecipeParser) -> tuple[dict[str, Json], dict[str, Json]]:
+def training_options(parser: RecipeParser, given: Namespace) -> tuple[dict[str, Json], dict[str, Json]]:
     """The options that all trainings share: every value as it was set, and the values that are no defaults."""
     options, changed = {}, {}
     kinds = (DataArguments, ModelArguments, RecipeTrainingArguments)
     names = {field.name for kind in kinds for field in fields(kind)}.difference(SET)
-    for name, value in vars(parser.read()).items():  # the dataclasses change some
+    for name, value in vars(given).items():  # the dataclasses change some
         if name in names:
             options[name] = as_json(value)
             if value != parser.get_default(name):

@@ -69,8 +69,9 @@ class ParsingArguments(TreebankOptions, DataArguments):
 
 def main() -> None:
     parser = RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingArguments))
-    start_processes("train_parsing.py", parser.read())
-    data_args, model_args, args = parser.parse()
+    options = parser.read()
+    start_processes("train_parsing.py", options)
+    data_args, model_args, args = parser.fill(options)
     with training_run("train_parsing.py", args) as run:
         train_and_score(data_args, model_args, args, run)
 

@@ -37,7 +37,12 @@ from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import bleu_by_source_length, chrf_score, sacrebleu_score
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.launch.cores import start_processes
-from vaswani_transformer.runs.fine_tuning import FineTuningArguments, describe_parent, open_parent, training_parser
+from vaswani_transformer.runs.fine_tuning import (
+    FineTuningArguments,
+    describe_parent,
+    open_parent,
+    read_training_options,
+)
 from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.plots import plot_bleu_by_source_length
 from vaswani_transformer.runs.provenance import published
@@ -48,9 +53,9 @@ from vaswani_transformer.runs.training_run import TrainingRun, training_run
 
 
 def main() -> None:
-    parser = training_parser()
-    start_processes("train_wmt.py", parser.read())
-    data_args, model_args, args = parser.parse()
+    parser, options = read_training_options()
+    start_processes("train_wmt.py", options)
+    data_args, model_args, args = parser.fill(options)
     with training_run("train_wmt.py", args) as run:
         train_and_score(data_args, model_args, args, run)
 

@@ -6,6 +6,7 @@ from typing import Any
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.experiments.numbers import PAPER_SCORES
 from vaswani_transformer.io.typed_json import from_json
+from vaswani_transformer.runs.fine_tuning import read_training_options
 from vaswani_transformer.runs.records import RunRecord
 
 
@@ -64,7 +65,7 @@ _RESULTS = {
         "seed": 42,
         "alpha": 0.6,
         "average_last": 5,
-        **dict.fromkeys(("bpe_dropout", "cooldown", "weight_decay", "max_grad_norm"), 0.0),
+        **dict.fromkeys(("cooldown", "weight_decay", "max_grad_norm"), 0.0),
         **dict.fromkeys(("cooccurrence_embeddings", "muon"), False),
         **{"adam_beta1": 0.9, "adam_beta2": 0.98, "adam_epsilon": 1e-9},
     },
@@ -120,3 +121,9 @@ def sweep_as_in_paper(deviation: float = 0.0, sign: float = 1.0) -> dict[str, di
         }
         for row, (perplexity, bleu) in PAPER_SCORES.items()
     }
+
+
+def training_options(words: list[str]) -> tuple[Any, ...]:
+    """The options of data, model and training that train_wmt.py reads from a command line."""
+    parser, options = read_training_options(words)
+    return parser.fill(options)

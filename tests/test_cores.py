@@ -186,6 +186,16 @@ def test_a_signal_to_the_first_process_ends_all_with_a_checkpoint_and_one_line(f
 
 
 @pytest.mark.system
+def test_a_process_ends_although_the_first_ended_while_it_imported(folder):
+    training = start_python([*TRAIN, *option_words({**SETTINGS, "output_dir": "run"}), "--processes", "2"])
+    wait_for(lambda: children(training))
+    (other,) = children(training)
+    training.kill()
+    training.communicate()
+    wait_for(lambda: not other.exists())
+
+
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [

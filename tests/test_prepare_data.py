@@ -9,10 +9,10 @@ import psutil
 import pytest
 import yaml
 from helpers import REPOSITORY, TINY, call_recipe, start_python, write_pairs
+from runs import training_options
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.prepared_directory import load_prepared
-from vaswani_transformer.runs.fine_tuning import training_parser
 
 
 RECIPES = REPOSITORY / "recipes"
@@ -126,9 +126,9 @@ def test_mistakes_are_errors_before_anything_is_written(error, settings, tmp_pat
 
 @pytest.mark.parametrize("path", sorted((RECIPES / "configs").glob("wmt14*.yaml")), ids=lambda path: path.stem)
 def test_the_configurations_of_wmt14_prepare_base_and_big_in_one_place(path, monkeypatch):
-    data, _, _ = training_parser([]).parse(["--config", str(path), "--precision", "float32"])
+    data, _, _ = training_options(["--config", str(path), "--precision", "float32"])
     other = Path(str(path).replace("base", "BIG").replace("big", "base").replace("BIG", "big"))
-    sibling, _, _ = training_parser([]).parse(["--config", str(other), "--precision", "float32"])
+    sibling, _, _ = training_options(["--config", str(other), "--precision", "float32"])
     assert data == sibling
     assert data.sources == {split: ["wmt/wmt14"] for split in ("train", "validation", "test")}
     assert set(data.dataset_config.split("-")) == {data.source_language, data.target_language}

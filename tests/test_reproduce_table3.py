@@ -291,14 +291,14 @@ def test_configurations_of_trainings_serve_a_sweep_unless_they_choose_a_row(reci
     path = REPOSITORY / "recipes" / "configs" / "wmt14_en_de_base.yaml"
     monkeypatch.setattr(sys, "argv", ["x", "--config", str(path)])
     parser = recipe.RecipeParser((recipe.SweepArguments, recipe.DataArguments, recipe.ModelArguments))
-    options, changed = recipe.training_options(parser)
+    options, changed = recipe.training_options(parser, parser.read())
     written = yaml.safe_load(path.read_text(encoding="utf-8"))
     for setting in ("max_steps", "save_total_limit", "logging_steps"):
         assert options[setting] == changed[setting] == written[setting]
     assert not {"test", "average_last", "output_dir"} & options.keys()
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--variant", "big"])
     with pytest.raises(SystemExit, match="variant: the rows of Table 3 decide this; give --rows"):
-        recipe.training_options(parser)
+        recipe.training_options(parser, parser.read())
 
 
 @pytest.mark.parametrize(

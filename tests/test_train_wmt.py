@@ -11,6 +11,7 @@ import pytest
 import yaml
 from helpers import REPOSITORY, TINY, call_recipe, run_python, run_recipe
 from huggingface_hub import ModelCard
+from runs import training_options
 from sacrebleu.metrics import BLEU, CHRF
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
@@ -18,7 +19,6 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from vaswani_transformer import VaswaniConfig, VaswaniTrainer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.runs import training_run
-from vaswani_transformer.runs.fine_tuning import training_parser
 from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.validation_bleu import ValidationBleu
 
@@ -331,7 +331,7 @@ def test_the_fastest_precision_is_printed_recorded_and_kept(settings, tmp_path, 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_configuration_is_understood_and_describes_a_model(path, monkeypatch):
-    data, model, args = training_parser([]).parse(["--config", str(path), "--precision", "float32"])
+    data, model, args = training_options(["--config", str(path), "--precision", "float32"])
     if path.stem in ("small", "student"):  # for a corpus of one's own
         assert (data.train, data.validation, data.test) == (None, None, None)
     else:

@@ -1,15 +1,17 @@
 """Several processes on the cores of one CPU, which train small models faster than the threads of one process do."""
 
 import os
+import signal
 import subprocess
 import sys
 from argparse import Namespace
+from functools import partial
 
 import torch
 from torch.distributed import TCPStore
 
 from ..io.console import program_name
-from .processes import LAUNCHER, OTHER_LAUNCHERS, available_cores
+from .processes import LAUNCHER, OTHER_LAUNCHERS, available_cores, end_with_parent
 
 
 # Each has a copy of the weights and of the optimizer's state. More cores are threads of these processes.
@@ -63,4 +65,6 @@ def start_processes(program: str, options: Namespace) -> None:
     command = [sys.executable, *sys.orig_argv[1:]]
     for rank in range(1, count):
         numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), LAUNCHER: "SIGKILL"}
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, **numbers})
+        # Before its imports, so that it does not wait for this process if that ends meanwhile.
+        end = partial(end_with_parent, signal.SIGKILL)
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, **numbers}, preexec_fn=end)

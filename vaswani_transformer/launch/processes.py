@@ -45,6 +45,7 @@ CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of al
 _STORE_TIMEOUT = timedelta(seconds=15)
 _LONGEST_WORK = timedelta(days=1)  # of the main process alone
 _PR_SET_PDEATHSIG = 1  # from sys/prctl.h
+_LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here, since a forked process must not
 
 Result = TypeVar("Result")
 Outcome = tuple[Any, ValueError | OSError | None]
@@ -72,8 +73,8 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
 
 def end_with_parent(signal_number: int) -> None:
     """Let Linux send this process a signal when the thread that started it ends."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+    if _LIBRARY is not None:
+        _LIBRARY.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
 
 
 @cache

@@ -120,7 +120,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         entries = self.backend_tokenizer.get_vocab(with_added_tokens=False)
         new = [token for token in dict.fromkeys(special) if token not in entries]
         # The backend recognizes all special tokens in text or none, so that new ones become entries of its model.
-        if new and self.split_special_tokens and is_vaswani_backend(self.backend_tokenizer):
+        if new and self.split_special_tokens and _is_vaswani_backend(self.backend_tokenizer):
             # Loading numbers ordinary tokens after the model's entries; one more entry would change their ids.
             if ordinary := set(self.get_vocab()) - set(entries):
                 raise ValueError(
@@ -150,16 +150,16 @@ def _alternation(special: Sequence[str], tag_start: str = "") -> str:
     return "|".join((tag_start if is_language_tag(name) else "") + re.escape(name) for name in longest_first)
 
 
-def added_special_tokens(backend: Tokenizer) -> list[str]:
+def _added_special_tokens(backend: Tokenizer) -> list[str]:
     """Special tokens that were added to the vocabulary after `train`."""
     vocabulary = backend.get_vocab(with_added_tokens=False)
     added = [token.content for token in backend.get_added_tokens_decoder().values() if token.special]
     return [name for name in added if name in vocabulary and name not in (PAD, EOS, UNK)]
 
 
-def is_vaswani_backend(backend: Tokenizer) -> bool:
+def _is_vaswani_backend(backend: Tokenizer) -> bool:
     """Whether `train` made this tokenizer, rather than another library."""
-    expected = _pre_tokenizer(backend.model, added_special_tokens(backend))
+    expected = _pre_tokenizer(backend.model, _added_special_tokens(backend))
     return isinstance(backend.model, (models.BPE, models.WordPiece)) and repr(backend.pre_tokenizer) == repr(expected)
 
 
@@ -174,7 +174,7 @@ def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
                 f"special token {name!r}: must have 1 to 100 characters and no white space, be NFC-normalised and, in "
                 "a byte-pair vocabulary, ASCII"
             )
-    special = [*added_special_tokens(backend), *names]
+    special = [*_added_special_tokens(backend), *names]
     first = max(backend.get_vocab().values()) + 1
     added = {name: first + place for place, name in enumerate(names)}
     options = {"ignore_merges": True} if is_byte_pair else {}  # no merges lead to the new entries

@@ -78,10 +78,14 @@ class RecipeParser(HfArgumentParser):
 
         An error ends the program with status 1 and one line that names the file or option.
         """
+        return self.fill(self.read(argv))
+
+    def fill(self, options: argparse.Namespace) -> tuple[Any, ...]:
+        """Fill the dataclasses with options that `read` has returned; an error ends the program as in `parse`."""
         logging.disable_progress_bar()  # it counts files, and breaks into ours
         datasets.disable_progress_bars()
         try:
-            return self.parse_dict(vars(self.read(argv)), allow_extra_keys=True)
+            return self.parse_dict(vars(options), allow_extra_keys=True)
         except Exception as error:  # transformers and torch raise errors of any type for a wrong value
             self.error(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
 

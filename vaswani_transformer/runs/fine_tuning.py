@@ -1,5 +1,6 @@
 """Fine-tuning: a training that starts from a saved model, with its weights, configuration and tokenizer."""
 
+from argparse import Namespace
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -93,15 +94,22 @@ def _batch_tokens(data: TrainingData, lengths: str) -> int:
     return max(longest, min(25000, max(16 * longest, round(tokens.mean() * pairs / 100))))
 
 
-def training_parser(argv: list[str] | None = None, shown: Collection[str] | None = None) -> RecipeParser:
-    """The parser of a training; with `--model`, options that are left out have the defaults of fine-tuning.
+def read_training_options(
+    argv: list[str] | None = None, shown: Collection[str] | None = None
+) -> tuple[RecipeParser, Namespace]:
+    """Read the options of a training; with `--model`, those left out have the defaults of fine-tuning.
 
     `--help` shows the options named `shown`, by default all.
+
+    Returns:
+        The parser, and the options for its `fill`.
     """
     parser = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments), shown)
-    if parser.read(argv).model is not None:
+    options = parser.read(argv)
+    if options.model is not None:
         parser = RecipeParser((DataArguments, ModelArguments, FineTuningArguments))
-    return parser
+        options = parser.read(argv)
+    return parser, options
 
 
 def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Data]:

@@ -38,14 +38,6 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         COUNT,
         decides="weights",
     )
-    bpe_dropout: float = option(
-        0.0,
-        "Probability of dropping a merge of sub-words, sampled anew in each epoch (BPE-dropout, Provilkov et al. 2020: "
-        "0.1); training sentences only.",
-        Interval(minimum=0, maximum=1),
-        decides="weights",
-        paper=0.0,
-    )
     adam_beta1: float = option(0.9, "Adam's beta1 (5.3).", SHARE, decides="weights", paper=0.9)
     adam_beta2: float = option(0.98, "Adam's beta2 (5.3).", SHARE, decides="weights", paper=0.98)
     adam_epsilon: float = option(1e-9, "Adam's epsilon (5.3).", POSITIVE, decides="weights", paper=1e-9)

@@ -21,7 +21,6 @@ from datasets import Dataset
 from torch import distributed
 
 from ..data.batching import TokenBudgetBatchSampler
-from ..data.resampling import EpochBatches, ResampledPairs
 
 
 MicroBatch = dict[str, torch.Tensor]
@@ -124,15 +123,15 @@ class VirtualRankSampler:
     `micro_batches` yields those of all virtual ranks in turn.
     """
 
-    def __init__(self, micro_batches: TokenBudgetBatchSampler | EpochBatches, ranks: VirtualRanks) -> None:
+    def __init__(self, micro_batches: TokenBudgetBatchSampler, ranks: VirtualRanks) -> None:
         self.micro_batches = micro_batches
         self.ranks = ranks
 
     def __len__(self) -> int:
         return len(self.micro_batches) // self.ranks.count * self.ranks.processes
 
-    def __iter__(self) -> Iterator[list[list]]:
-        global_batch: list[list] = []
+    def __iter__(self) -> Iterator[list[list[int]]]:
+        global_batch: list[list[int]] = []
         for micro_batch in self.micro_batches:
             global_batch.append(micro_batch)
             if len(global_batch) == self.ranks.count:
@@ -147,12 +146,12 @@ class MicroBatches(torch.utils.data.Dataset):
     `collate` turns a list of rows into a micro-batch. It must not draw random numbers.
     """
 
-    def __init__(self, rows: Dataset | ResampledPairs, collate: Callable[[list], MicroBatch]) -> None:
+    def __init__(self, rows: Dataset, collate: Callable[[list], MicroBatch]) -> None:
         self.rows = rows
         self.collate = collate
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __getitem__(self, indices: list) -> MicroBatch:
+    def __getitem__(self, indices: list[int]) -> MicroBatch:
         return self.collate(self.rows.__getitems__(indices))

@@ -19,9 +19,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput
 
 from ..data.batching import TokenBudgetBatchSampler
-from ..data.bpe_dropout import BpeDropout
 from ..data.mixing import MixedCorpus
-from ..data.resampling import EpochBatches, ResampledPairs
 from ..io.files import file_errors_as_os_error, publish
 from ..io.manifests import MODEL_FILES, Manifest
 from ..launch.processes import all_ranks_or_none
@@ -71,10 +69,10 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
     Raises:
         ValueError: An argument is missing or of no effect here, such as `label_smoothing_factor`; `train_dataset` has
-            no length, rows, or columns of token ids; `virtual_ranks` asks for an `ElasticTrainer`; `bpe_dropout` is
-            not for this tokenizer; one process is given several GPUs; or the token budget cannot hold the longest
-            sentence, or be divided (see `TokenBudgetBatchSampler`). From `train()`: there is no `train_dataset`, or
-            the model's `generation_config` cannot be saved.
+            no length, rows, or columns of token ids; `virtual_ranks` asks for an `ElasticTrainer`; one process is given
+            several GPUs; or the token budget cannot hold the longest sentence, or be divided (see
+            `TokenBudgetBatchSampler`). From `train()`: there is no `train_dataset`, or the model's `generation_config`
+            cannot be saved.
         DivergenceError: From `train()` and `save_model()`: a loss, gradient or weight is not finite. Such weights are
             never written.
     """
@@ -119,7 +117,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
         if args.save_on_each_node:  # otherwise transformers 5.23 writes weights on rank 0 alone
             self.model.should_save_on_this_rank = bool  # of `is_main_process`, which is true once a machine
         self.validation_bleu = validation_bleu
-        self._resampled: ResampledPairs | None = None
         if self.train_dataset is not None:
             self._plan_batches(mixed)
         self._divergence = DivergenceGuard()
@@ -143,24 +140,17 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
     def _plan_batches(self, mixed: Sequence[MixedCorpus]) -> None:
         args = self.args
-        seed = args.seed if args.data_seed is None else args.data_seed
         rows = self.train_dataset
         if "source_length" in rows.column_names:
             lengths = rows["source_length"][:], rows["target_length"][:]  # at once: one by one takes minutes
         else:
             lengths = list(map(len, rows["input_ids"])), list(map(len, rows["labels"]))
-        if args.bpe_dropout:
-            longest = self.model.config.max_positions or args.source_tokens + args.target_tokens
-            limits = min(args.source_tokens, longest), min(args.target_tokens, longest)
-            dropout = BpeDropout(self.processing_class, args.bpe_dropout)
-            self._resampled = ResampledPairs(rows, lengths, limits, dropout, seed)
-            lengths = self._resampled.bounds
         self.batch_sampler = TokenBudgetBatchSampler(
             *lengths,
             source_tokens=args.source_tokens,
             target_tokens=args.target_tokens,
             num_parts=self.parts_of_batch,
-            seed=seed,
+            seed=args.seed if args.data_seed is None else args.data_seed,
             window=args.batch_window,
             mixed=mixed,
         )
@@ -170,13 +160,10 @@ class VaswaniTrainer(Seq2SeqTrainer):
         return LoaderSignals()
 
     def get_train_dataloader(self) -> DataLoader:
-        sampler: TokenBudgetBatchSampler | EpochBatches = self.batch_sampler
         rows = self.train_dataset
         if self.args.remove_unused_columns:
             rows = rows.select_columns(sorted({"input_ids", "attention_mask", "labels"} & {*rows.column_names}))
-        if self._resampled is not None:
-            rows, sampler = self._resampled, EpochBatches(self.batch_sampler)
-        return self.accelerator.prepare(self.make_train_loader(rows, sampler, self.data_collator))
+        return self.accelerator.prepare(self.make_train_loader(rows, self.batch_sampler, self.data_collator))
 
     def make_train_loader(self, rows: Any, batch_sampler: Any, collate: Callable[[list], Any]) -> DataLoader:
         """The loader of all processes' micro-batches, of which accelerate gives each process its share."""
