@@ -23,13 +23,12 @@ from transformers import AutoTokenizer, FSMTTokenizer, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
-from vaswani_transformer.convert.fsmt import from_fsmt
-from vaswani_transformer.convert.marian import from_marian
+from vaswani_transformer.convert.from_transformers import from_fsmt, from_marian
+from vaswani_transformer.decoding.saved_model import open_model, require_finite
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.io.files import atomic_directory
 from vaswani_transformer.io.manifests import MODEL_FILES, Manifest
 from vaswani_transformer.launch.faults import exit_on_error
-from vaswani_transformer.model.saved_model import open_model, require_finite
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
 

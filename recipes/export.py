@@ -29,17 +29,17 @@ from rich.table import Table
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.convert.known_engines import import_exporter, open_engine
-from vaswani_transformer.convert.output import PARITY
-from vaswani_transformer.convert.parity import ParityReport, parity_report
-from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.decoding.decoding_arguments import BEAMS
+from vaswani_transformer.decoding.saved_model import open_model
+from vaswani_transformer.engines.export_directory import PARITY
+from vaswani_transformer.engines.exported_model import import_exporter, open_engine
+from vaswani_transformer.engines.parity import ParityReport, parity_report
+from vaswani_transformer.engines.shortlist import learn_shortlist
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.io.console import PlainConsole
 from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.model.languages_vaswani import Directions, language_tag, with_tag
-from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
 
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def run(args: ExportArguments) -> None:
-    export, positions = import_exporter(args.to)
+    export, positions, _ = import_exporter(args.to)
     sentences, references = read_text(args.text, args.references) if args.text else ([], None)
     saved = open_model(args.model, model_type="vaswani")
     directions = Directions(saved.config)

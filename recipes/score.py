@@ -36,6 +36,7 @@ from transformers import PreTrainedConfig
 
 from vaswani_transformer.data.corpora import language_in_name, resolve_languages
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS, DecodingArguments
+from vaswani_transformer.decoding.saved_model import SavedModel
 from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.pathologies import Pathologies, find_pathologies
@@ -46,7 +47,6 @@ from vaswani_transformer.io.console import PlainConsole, printable
 from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.languages_vaswani import Directions
-from vaswani_transformer.model.saved_model import SavedModel
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.evaluation_directory import claim, write_projection, write_scores

@@ -13,8 +13,8 @@ from transformers import AutoTokenizer, pipeline
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.alignment import Aligner, ChosenHeads, choose_heads, product_links
+from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.io.manifests import MODEL_FILES, Manifest, find_damage
-from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.model.scores_vaswani import (
     AlignmentHeads,
     best_links,

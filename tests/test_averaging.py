@@ -20,7 +20,7 @@ from vaswani_transformer import (
     VaswaniForConditionalGeneration,
     average_checkpoints,
 )
-from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.decoding.saved_model import open_model
 
 
 def mean_on_disk(directories: Sequence[Path]) -> dict[str, np.ndarray]:

@@ -20,9 +20,9 @@ from transformers.generation import (
 )
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.convert.marian import to_marian
-from vaswani_transformer.model.ensemble import Ensemble
-from vaswani_transformer.model.phrases import ForcedPhrases
+from vaswani_transformer.decoding.ensemble import Ensemble
+from vaswani_transformer.decoding.phrases import ForcedPhrases
+from vaswani_transformer.engines.marian import to_marian
 
 
 @pytest.fixture(scope="module")

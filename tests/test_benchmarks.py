@@ -14,8 +14,8 @@ from helpers import REPOSITORY, call_recipe, recipe_module, write_pairs
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.decoding.translation import translate_corpus
-from vaswani_transformer.model.saved_model import open_model
 
 
 PUBLISHED = REPOSITORY / "model_cards" / "benchmarks"

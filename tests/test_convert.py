@@ -35,8 +35,7 @@ from transformers import (
 )
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.convert.fsmt import from_fsmt
-from vaswani_transformer.convert.marian import from_marian
+from vaswani_transformer.convert.from_transformers import from_fsmt, from_marian
 
 
 CONVERT: dict[str, Callable] = {"marian": from_marian, "fsmt": from_fsmt}

@@ -17,16 +17,15 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, pipelin
 from transformers.utils.logging import warning_once
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.convert import engines, known_engines
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.ensemble import Ensemble
-from vaswani_transformer.model.saved_model import SavedModel
+from vaswani_transformer.decoding.ensemble import Ensemble
+from vaswani_transformer.decoding.saved_model import SavedModel
+from vaswani_transformer.engines import exported_model
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
-from vaswani_transformer.convert.ctranslate2 import export_ctranslate2  # noqa: E402 - needs it
-from vaswani_transformer.convert.ctranslate2_search import CTranslate2Translator  # noqa: E402
+from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator, export_ctranslate2  # noqa: E402 - needs it
 
 
 LINES = ["", *(english for english, _ in phrasebook("validation")[:7]), "  spaces around  ", "The end. The cat sleeps."]
@@ -95,7 +94,7 @@ def test_what_an_engine_cannot_do_is_refused(options, message, saved, tmp_path):
 def test_a_source_longer_than_the_positions_is_cut_with_a_warning(saved, tokenizer, caplog):
     model = distinct(len(tokenizer))
     model.generation_config.update(max_new_tokens=3)
-    engine = engines.ExportedModel(saved / "engine", model, tokenizer)
+    engine = exported_model.ExportedModel(saved / "engine", model, tokenizer)
     ids = torch.randint(3, len(tokenizer), (2, 5000))
     ids[:, -1] = tokenizer.eos_token_id
     warning_once.cache_clear()
@@ -114,7 +113,7 @@ def test_an_export_of_another_vocabulary_is_refused(saved, tokenizer):
     other = VaswaniTokenizer.train(shouted, len(tokenizer), show_progress=False)
     assert len(other) == len(tokenizer)
     with pytest.raises(ValueError, match=r"engine: .* was not made of this model, which has another vocabulary"):
-        engines.ExportedModel(saved / "engine", distinct(50), other)
+        exported_model.ExportedModel(saved / "engine", distinct(50), other)
 
 
 def test_n_best_with_scores_are_in_the_order_of_the_scores(saved, monkeypatch):
@@ -134,20 +133,20 @@ def test_a_damaged_export_is_named(saved, tokenizer, tmp_path):
     damaged = shutil.copytree(saved / "engine", tmp_path / "damaged")
     (damaged / "model.bin").write_bytes((damaged / "model.bin").read_bytes()[:5000])
     with pytest.raises(ValueError, match=r"^engine: .*; remove .*damaged if it is damaged"):
-        engines.ExportedModel(damaged, distinct(len(tokenizer)), tokenizer)
+        exported_model.ExportedModel(damaged, distinct(len(tokenizer)), tokenizer)
 
 
 def test_a_model_with_adapters_is_not_exported_without_them(tokenizer, cache):
     model = distinct(len(tokenizer))
     model.model.decoder.layers[0].feed_forward.fc1.lora = torch.nn.Linear(2, 2)
     with pytest.raises(ValueError, match="merge adapters first"):
-        engines.ExportedModel("ctranslate2", model, tokenizer)
+        exported_model.ExportedModel("ctranslate2", model, tokenizer)
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache for exports."""
-    monkeypatch.setattr(known_engines, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(exported_model, "CACHE", tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -160,17 +159,17 @@ def test_a_named_engine_is_exported_once_for_two_programs_and_anew_for_other_wei
         time.sleep(0.2)
         return export_ctranslate2(*args, **options)
 
-    monkeypatch.setattr(engines, "import_exporter", lambda kind: (export, 0))
+    monkeypatch.setattr(exported_model, "import_exporter", lambda kind: (export, 0, ""))
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(lambda _: engines.exported("ctranslate2", model, tokenizer), range(2))
+        first, second = pool.map(lambda _: exported_model.exported("ctranslate2", model, tokenizer), range(2))
     assert first == second
     assert first.parent == cache
     model.config.confidence_curve = [[-1.0, 30.0]]  # changes no translation
-    assert engines.exported("ctranslate2", model, tokenizer) == first
+    assert exported_model.exported("ctranslate2", model, tokenizer) == first
     assert exports == [{}]
-    assert engines.exported("ctranslate2:int8", model, tokenizer) != first
+    assert exported_model.exported("ctranslate2:int8", model, tokenizer) != first
     model.model.shared.weight.data[7, 0] += 1
-    assert engines.exported("ctranslate2", model, tokenizer) != first
+    assert exported_model.exported("ctranslate2", model, tokenizer) != first
     assert exports == [{}, {"quantization": "int8"}, {}]
     sizes = sorted((path / "model.bin").stat().st_size for path in cache.iterdir() if path.is_dir())
     assert sizes[0] < sizes[1] == sizes[2]
@@ -210,13 +209,13 @@ def test_the_pipelines_records_are_those_without_an_engine(trained, tokenizer, c
 
 
 def test_a_hub_pipeline_without_the_package_says_what_is_missing(saved, monkeypatch):
-    monkeypatch.setitem(sys.modules, "vaswani_transformer.convert.engines", None)
+    monkeypatch.setitem(sys.modules, "vaswani_transformer.engines.exported_model", None)
     with pytest.raises(ImportError, match=r"^engine: .*; install the package vaswani_transformer, or leave "):
         pipeline("translation", model=str(saved), engine="ctranslate2")
 
 
 def test_an_engine_that_is_not_installed_is_named_with_its_extra(saved, monkeypatch):
-    monkeypatch.setitem(sys.modules, "vaswani_transformer.convert.ctranslate2_search", None)
+    monkeypatch.setitem(sys.modules, "vaswani_transformer.engines.ctranslate2", None)
     with pytest.raises(ImportError, match=r"^engine: .*; run `pip install -e \"\.\[export\]\"`"):
         pipeline("translation", model=str(saved), engine=str(saved / "engine"))
 

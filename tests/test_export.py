@@ -19,8 +19,8 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.convert import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
 from vaswani_transformer.convert import parity  # noqa: E402
-from vaswani_transformer.convert.ctranslate2_search import CTranslate2Translator, warn_of_cut_sums  # noqa: E402
-from vaswani_transformer.convert.hypotheses import best_hypotheses  # noqa: E402
+from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator, warn_of_cut_sums  # noqa: E402
+from vaswani_transformer.engines.transformers_engine import best_hypotheses  # noqa: E402
 
 
 PAIRS = phrasebook("validation")[:24]

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.convert.marian import from_marian
+from vaswani_transformer.convert.from_transformers import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.runs.fine_tuning import open_parent
 from vaswani_transformer.runs.records import RunRecord

@@ -16,7 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.ensemble import Ensemble
+from vaswani_transformer.decoding.ensemble import Ensemble
 from vaswani_transformer.model.modeling_vaswani import eager_attention_forward
 from vaswani_transformer.model.step_decoder_vaswani import ForwardDecoder
 

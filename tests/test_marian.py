@@ -13,9 +13,9 @@ from models import distinct, with_own_softmax
 from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 
 from vaswani_transformer.convert import parity
-from vaswani_transformer.convert.hypotheses import best_hypotheses, n_best_hypotheses
-from vaswani_transformer.convert.marian import MarianTranslator, export_marian, from_marian, to_marian
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.engines.marian import MarianTranslator, export_marian, from_marian, to_marian
+from vaswani_transformer.engines.transformers_engine import best_hypotheses, n_best_hypotheses
 from vaswani_transformer.model.search_options_vaswani import LengthLimit, SearchOptions
 
 

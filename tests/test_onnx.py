@@ -17,8 +17,8 @@ from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.convert import parity
-from vaswani_transformer.convert.hypotheses import best_hypotheses
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.engines.transformers_engine import best_hypotheses
 
 
 for package in ("onnx", "onnxscript", "onnxruntime"):

@@ -13,8 +13,8 @@ from vaswani_transformer import (
     VaswaniForConstituencyParsing,
     VaswaniTokenizer,
 )
+from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingModel, parse_in_batches, split_words
-from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.parsing.tokenizer import VaswaniParsingTokenizer
 
 

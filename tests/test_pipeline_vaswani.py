@@ -18,7 +18,7 @@ from transformers.pipelines.pt_utils import KeyDataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer import VaswaniTranslationPipeline as TranslationPipeline
-from vaswani_transformer.model.ensemble import Ensemble
+from vaswani_transformer.decoding.ensemble import Ensemble
 from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
 
 

@@ -23,7 +23,7 @@ from transformers import Seq2SeqTrainingArguments
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.saved_model import open_model
+from vaswani_transformer.decoding.saved_model import open_model
 
 
 DEMO = REPOSITORY / "runs" / "demo"

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 import pytest
 
 from vaswani_transformer.convert import shortlist
-from vaswani_transformer.convert.shortlist import learn_shortlist
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.engines.shortlist import learn_shortlist
 
 
 PAIRS = phrasebook("validation")[:16]
@@ -58,8 +58,8 @@ def test_candidates_are_the_likeliest_by_model_1(tokenizer, monkeypatch):
 
 def test_ctranslate2_searches_among_the_candidates(trained, tokenizer, tmp_path):
     """Those of the source tokens, and those that may occur anywhere."""
-    engine = pytest.importorskip("vaswani_transformer.convert.ctranslate2")
-    translator = pytest.importorskip("vaswani_transformer.convert.ctranslate2_search").CTranslate2Translator
+    engine = pytest.importorskip("vaswani_transformer.engines.ctranslate2")
+    translator = pytest.importorskip("vaswani_transformer.engines.ctranslate2").CTranslate2Translator
     greedy = copy.deepcopy(trained)
     greedy.generation_config.update(num_beams=1, length_penalty=None, early_stopping=None)
     sources = tokenizer([english for english, _ in PAIRS])["input_ids"]

@@ -12,8 +12,8 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.convert.stock_tokenizer import UNUSED, save_stock_tokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.engines.export_directory import UNUSED, save_stock_tokenizer
 
 
 TAGS = ("<2de>", "<2en>")

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 
 if TYPE_CHECKING:
+    from .decoding.ensemble import Ensemble
+    from .decoding.phrases import ForcedPhrases
+    from .decoding.pipeline import VaswaniTranslationPipeline
     from .model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
-    from .model.ensemble import Ensemble
     from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
     from .model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig, VaswaniParsingModel
-    from .model.phrases import ForcedPhrases
-    from .model.pipeline_vaswani import VaswaniTranslationPipeline
     from .model.tokenization_vaswani import VaswaniTokenizer
     from .parsing.tokenizer import VaswaniParsingTokenizer
     from .training.arguments import VaswaniTrainingArguments
@@ -51,8 +51,8 @@ __all__ = [
 _MODULES = {
     "PAPER_VARIANTS": "model.configuration_vaswani",
     "CheckpointAveraging": "training.averaging",
-    "Ensemble": "model.ensemble",
-    "ForcedPhrases": "model.phrases",
+    "Ensemble": "decoding.ensemble",
+    "ForcedPhrases": "decoding.phrases",
     "LabelSmoothedLoss": "training.loss",
     "NoamSchedule": "training.schedule",
     "VaswaniConfig": "model.configuration_vaswani",
@@ -65,7 +65,7 @@ _MODULES = {
     "VaswaniTokenizer": "model.tokenization_vaswani",
     "VaswaniTrainer": "training.trainer",
     "VaswaniTrainingArguments": "training.arguments",
-    "VaswaniTranslationPipeline": "model.pipeline_vaswani",
+    "VaswaniTranslationPipeline": "decoding.pipeline",
     "average_checkpoints": "training.averaging",
     "noam_learning_rate": "training.schedule",
 }
@@ -82,26 +82,7 @@ def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
 
 
-def register() -> None:
-    """Make the models, their tokenizers and the pipeline known to transformers; calling it again changes nothing."""
-    from .model import configuration_vaswani, modeling_vaswani, parsing_vaswani, tokenization_vaswani
-    from .model.pipeline_vaswani import install_translation_task
-    from .model.registration import register_classes
-    from .parsing.tokenizer import VaswaniParsingTokenizer
-
-    register_classes(
-        configuration_vaswani.VaswaniConfig,
-        modeling_vaswani.VaswaniModel,
-        modeling_vaswani.VaswaniForConditionalGeneration,
-        tokenization_vaswani.VaswaniTokenizer,
-    )
-    register_classes(
-        parsing_vaswani.VaswaniParsingConfig,
-        parsing_vaswani.VaswaniParsingModel,
-        parsing_vaswani.VaswaniForConstituencyParsing,
-        VaswaniParsingTokenizer,
-    )
-    install_translation_task()
+from .registration import register  # noqa: E402 - the package's rooms read its version
 
 
 register()

@@ -30,16 +30,16 @@ from rich.progress import track
 from transformers import PreTrainedModel
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.convert.engines import exported
-from vaswani_transformer.convert.marian import to_marian
 from vaswani_transformer.data.corpora import spread
+from vaswani_transformer.decoding.saved_model import SavedModel, open_model
+from vaswani_transformer.engines.exported_model import exported
+from vaswani_transformer.engines.marian import to_marian
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.launch.memory import keep_freed_memory
 from vaswani_transformer.model.languages_vaswani import Directions
-from vaswani_transformer.model.saved_model import SavedModel, open_model
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
@@ -158,7 +158,7 @@ def generate_search(model: PreTrainedModel, **settings: Any) -> Search:
 
 def export_search(directory: Path, tokenizer: VaswaniTokenizer, device: str, **settings: Any) -> Search:
     """The search of CTranslate2 in one call; `settings` are for `translate_batch`."""
-    from vaswani_transformer.convert.ctranslate2_search import CTranslate2Translator
+    from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator
 
     kind = {"intra_threads": torch.get_num_threads()} if device == "cpu" else {"compute_type": "float16"}
     translator = CTranslate2Translator(directory, device=device, inter_threads=1, **kind).engine

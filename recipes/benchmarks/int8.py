@@ -17,13 +17,13 @@ from dataclasses import MISSING, dataclass
 
 from benchmark import BenchmarkArguments, headline, run_benchmark
 
-from vaswani_transformer.convert.ctranslate2 import export_ctranslate2
+from vaswani_transformer.decoding.saved_model import open_model
+from vaswani_transformer.engines.ctranslate2 import export_ctranslate2
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.model.languages_vaswani import Directions
-from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
@@ -40,7 +40,7 @@ WAYS = {  # weights, compute_type, variables
 }
 WORKER = """
 import json, sys, time
-from vaswani_transformer.convert.ctranslate2_search import CTranslate2Translator
+from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator
 sources = json.load(sys.stdin)
 engine = CTranslate2Translator(sys.argv[1], compute_type=sys.argv[2], intra_threads=1)
 engine.hypotheses(sources[:8])

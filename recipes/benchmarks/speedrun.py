@@ -34,12 +34,12 @@ from matplotlib.figure import Figure
 from scipy.stats import t as student
 
 from vaswani_transformer.data.text_files import read_lines
+from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.experiments.sweep import Job, train_all
 from vaswani_transformer.io.typed_json import Record
-from vaswani_transformer.model.saved_model import open_model
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.records import Provenance, RunRecord
 from vaswani_transformer.runs.run_directory import RECORD_NAME

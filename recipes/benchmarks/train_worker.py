@@ -186,7 +186,7 @@ def train_ours(work: Work, turns: Turns, folder: str, **options: Any) -> None:
 
 def train_marian(work: Work, turns: Turns, folder: str) -> None:
     """MarianMT as its users train it: a fixed number of sentences of similar length in a batch."""
-    from vaswani_transformer.convert.marian import marian_config
+    from vaswani_transformer.engines.marian import marian_config
 
     config, corpus = marian_config(work.config(), positions=1024), work.corpus()
     config.init_std = config.d_model**-0.5  # for embeddings of our scale; the default is for other models

@@ -1,4 +1,1 @@
-"""Conversion from other toolkits and to other engines, one module each.
-
-Import each module by its full name, because each needs other packages.
-"""
+"""Conversion from other toolkits: models of transformers, and fairseq's."""

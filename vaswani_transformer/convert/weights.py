@@ -1,7 +1,6 @@
 """Models from weights under fairseq's names, which MarianMT and FSMT of transformers share."""
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -22,14 +21,6 @@ _RENAMED = (
     (".fc2.", ".feed_forward.fc2."),
     (".embed_positions.weight", ".embed_positions.table.weight"),
 )
-# The only values of these fields that models of other toolkits can have.
-PLAIN: dict[str, object] = {
-    "attention_neighborhood": None,
-    "target_vocab_size": None,
-    "logits_bias": False,
-    "position_offset": 0,
-}
-
 # Fields of config and generation_config with the ids of special tokens.
 SPECIAL_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
@@ -164,10 +155,3 @@ def equal_heads(encoder: int | None, decoder: int | None) -> int:
             f"only one number for both can be expressed"
         )
     return encoder
-
-
-def require_fields(config: VaswaniConfig, values: Mapping[str, object], target: str) -> None:
-    """Raise a ValueError if a field has another value than the only one that `target` supports."""
-    for field, value in values.items():
-        if getattr(config, field) != value:
-            raise ValueError(f"{field}: must be {value!r} for {target}, is {getattr(config, field)!r}")

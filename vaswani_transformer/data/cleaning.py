@@ -8,7 +8,7 @@ from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
-from ..model.target_tokenizer import for_targets
+from ..model.tokenization_vaswani import for_targets
 from ..options.arguments import COUNT, Interval, option
 
 

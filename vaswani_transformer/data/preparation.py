@@ -20,13 +20,12 @@ from ..io.files import Json, atomic_directory, file_errors_as_os_error, locked
 from ..io.manifests import Manifest
 from ..io.origins import identify_tokenizer, require_same_origin, without_places
 from ..launch.processes import available_cores, end_forks_with_this_process
-from ..model.saved_model import load_tokenizer
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
 from .cleaning import clean_corpus, encode_corpus
 from .corpora import sentences, spread
 from .preparation_arguments import TRAINED_ON, PreparationArguments
-from .prepared_directory import TOKENIZER, TrainingData, load_prepared, read_notes
+from .prepared_directory import TOKENIZER, TrainingData, load_prepared, load_tokenizer, read_notes
 
 
 _PAIRS_PER_PROCESS = 50_000  # at least; it takes seconds to encode so many

@@ -15,12 +15,12 @@ from typing import cast
 
 from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets, load_from_disk
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from ..io.console import errors_begin_with
 from ..io.files import Json
 from ..io.manifests import Manifest, find_damage
 from ..model.languages_vaswani import language_tag
-from ..model.saved_model import load_tokenizer
 from .mixing import MixedCorpus
 from .preparation_arguments import MIXED, TRAINED_ON
 
@@ -129,3 +129,13 @@ def _by_direction(corpora: Mapping[str, Dataset]) -> dict[str, Dataset]:
         for name, rows in corpora.items()
         for first, suffix in enumerate(("", "_reverse"))
     }
+
+
+def load_tokenizer(name: str | Path, *, option: str = "tokenizer") -> PreTrainedTokenizerBase:
+    """Load a tokenizer alone, without running remote code.
+
+    Raises:
+        ValueError: There is none, it is damaged, or it needs remote code. The message is one line.
+    """
+    with errors_begin_with(f"{option}: {name}"):
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..model.languages_vaswani import with_tag
 from ..model.scores_vaswani import AlignmentHeads, best_links, read_decoder, token_words, word_attention
 from ..model.search_options_vaswani import similar_length_batches
-from ..model.target_tokenizer import for_targets
+from ..model.tokenization_vaswani import for_targets
 from .translation import search_on_all_processes
 
 

@@ -8,8 +8,8 @@ from transformers import PreTrainedModel
 
 from ..launch.memory import keep_freed_memory
 from ..launch.processor import warn_of_slow_bfloat16
-from ..model.saved_model import SavedModel, open_model
 from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option, refuse_unused
+from .saved_model import SavedModel, open_model
 
 
 BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory

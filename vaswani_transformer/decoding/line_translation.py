@@ -4,12 +4,13 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from ..convert.engines import ExportedModel
-from ..model.ensemble import Ensemble
+from ..engines.exported_model import ExportedModel
 from ..model.languages_vaswani import Directions
 from ..model.pipeline_vaswani import Translation, translate_in_batches
-from ..model.saved_model import SavedModel
+from .ensemble import Ensemble
 from .output_lines import OutputLines
+from .phrases import with_forced_words
+from .saved_model import SavedModel
 from .translation_options import TranslationOptions
 
 
@@ -29,7 +30,7 @@ class LineTranslator:
         self._options, self._tokenizer = options, saved.tokenizer
         self._output = OutputLines(Directions(saved.config), options)
         self.model = options.load(saved)
-        self._generate_kwargs = options.generate_kwargs
+        self._generate_kwargs = with_forced_words(options.generate_kwargs, saved.tokenizer)
         if options.engine is not None:
             engine = ExportedModel(options.engine, self.model, saved.tokenizer)
             self._generate_kwargs["engine"] = engine.generate

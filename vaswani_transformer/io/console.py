@@ -6,6 +6,8 @@ through `PlainConsole`.
 
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -30,6 +32,17 @@ def one_line(message: object) -> str:
 def program_name(recipe: str) -> str:
     """The name of a recipe in messages: "translate.py", or "vaswani translate" if that was called."""
     return getattr(sys.modules["__main__"], "COMMAND", recipe)
+
+
+@contextmanager
+def errors_begin_with(place: str) -> Iterator[None]:
+    """Turn any exception into a one-line ValueError that starts with `place`."""
+    try:
+        yield
+    except Exception as error:  # libraries raise almost any type for a file that they cannot use
+        text = " ".join(str(error).split())
+        kind = "" if type(error) is ValueError and text else f"{type(error).__name__}: "
+        raise ValueError(f"{place}: {kind}{text[:400]}") from error
 
 
 class ProgressBar(tqdm):

@@ -40,8 +40,7 @@ MODEL_FILES = (
 class Manifest:
     """The files of a complete directory, as `manifest.json` in it records them.
 
-    config.json is left out: align.py and score.py add to it what they learn of a model, and two files cannot change at
-    once.
+    A model's config.json is left out: score.py adds to it what it measures, and two files cannot change at once.
 
     Attributes:
         files: Size in bytes and SHA-256 of each, by its path in the directory.
@@ -52,14 +51,16 @@ class Manifest:
     notes: dict[str, Json] = field(default_factory=dict)
 
     @classmethod
-    def from_files(cls, directory: Path, patterns: Iterable[str] = ("**/*",), /, **notes: Json) -> "Manifest":
-        """Read the files of a directory, by default every one, also in directories below it."""
+    def from_files(
+        cls, directory: Path, patterns: Iterable[str] = ("**/*",), has_config: bool = False, /, **notes: Json
+    ) -> "Manifest":
+        """Read the files of a directory, by default every one but config.json, also in directories below it."""
         paths = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
         return cls(
             {
                 path.relative_to(directory).as_posix(): (path.stat().st_size, file_digest(path))
                 for path in sorted(paths)
-                if path.name not in (MANIFEST_NAME, _CONFIG)
+                if path.name != MANIFEST_NAME and (has_config or path.name != _CONFIG)
             },
             notes,
         )

@@ -4,7 +4,6 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib import import_module
 from itertools import islice, zip_longest
 from operator import itemgetter
 from types import GeneratorType
@@ -38,7 +37,7 @@ StageOptions: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]] 
 _LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
 
 # Keywords that apply to a single sentence, or with which `generate` takes one at a time.
-_ONE_SENTENCE_ONLY = ("decoder_input_ids", "force_words", "streamer", "assistant_model", "prompt_lookup_num_tokens")
+_ONE_SENTENCE_ONLY = ("decoder_input_ids", "streamer", "assistant_model", "prompt_lookup_num_tokens")
 
 # Confidence is not for a text with a larger share of translations beyond what was measured; about 0.05 are, of text of
 # the same kind. Fewer sentences do not tell.
@@ -144,9 +143,6 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         batch_size: Sentences translated at once. By default a sequence is divided as by `translate_in_batches`; the
             items of a dataset or generator are translated one by one.
         truncation: Cut inputs at the tokenizer's `model_max_length`.
-        engine: What searches in place of the model: "ctranslate2", "ctranslate2:int8" or "onnx", to which the model is
-            exported on first use, or the directory of an export. The model scores and aligns. For the constructor
-            only; it needs the package vaswani_transformer.
         src_lang, tgt_lang: Languages to translate from and into, which must be the model's. One with several
             directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
         split_sentences: Translate texts sentence by sentence, as by default; a line feed ends a sentence, and white
@@ -161,18 +157,20 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         return_alignment: As `return_scores`, and "alignment": which word of the source each word translates.
         decoder_input_ids: `[1, prefix]`, tokens with which all translations begin. Other keywords are for
             `generate`.
-        force_words: Words and phrases that each translation contains, as whole words; see `translate_in_batches`.
+        engine, force_words: Only the pipeline of the package vaswani_transformer has these.
 
     Raises:
         TypeError: An input is not text.
-        ValueError: The model translates another pair of languages, or does not know into which; a text has a lone
-            surrogate; or the engine cannot express the model, or lacks an option.
-        ImportError: The engine, or the package that opens it, is not installed.
+        ValueError: The model translates another pair of languages, or does not know into which; or a text has a lone
+            surrogate.
+        ImportError: An option needs the package, and this code lies without it.
     """
 
+    engine: Callable[..., torch.Tensor] | None = None  # called in place of `model.generate`
+
     def __init__(self, *args: Any, engine: str | None = None, **kwargs: Any) -> None:
+        _require_package(engine=engine)
         super().__init__(*args, **kwargs)
-        self.engine = None if engine is None else _open_engine(engine, self.model, self.tokenizer)
         match = _LANGUAGE_PAIR.fullmatch(self.task or "")
         languages = self.defaults[0].setdefault("languages", match.groups() if match else (None, None))
         _tag(self.model, self.tokenizer, *languages)  # refuses languages that are not the model's
@@ -200,6 +198,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     def _forward(
         self, model_inputs: dict[str, list[str]], split_sentences: bool = True, **options: Any
     ) -> dict[str, list[list[Translation]]]:
+        _require_package(force_words=options.get("force_words"))
         texts = model_inputs["texts"]
         options |= {"split_sentences": split_sentences, "engine": self.engine}
         batches = translate_in_batches(self.model, self.tokenizer, texts, **options)
@@ -237,7 +236,7 @@ def register_task(task: str, pipeline_class: type[GeneratingPipeline]) -> None:
     _pipelines.PIPELINE_REGISTRY.supported_tasks[task] = entry
 
 
-def install_translation_task() -> None:
+def install_translation_task(pipeline_class: type[GeneratingPipeline] = VaswaniTranslationPipeline) -> None:
     """Make `pipeline("translation")` and `pipeline("translation_en_to_de")` known to transformers.
 
     If transformers has its own translation task, that is kept.
@@ -247,7 +246,7 @@ def install_translation_task() -> None:
     getattr(_pipelines, "REMOVED_TASKS", {}).pop("translation", None)
     if "translation" in registry.supported_tasks:
         return
-    register_task("translation", VaswaniTranslationPipeline)
+    register_task("translation", pipeline_class)
     original = registry.check_task
 
     def check_task(task: str) -> tuple[str, dict, Any]:
@@ -289,9 +288,7 @@ def translate_in_batches(
         split_sentences, return_scores, return_alignment: As for `VaswaniTranslationPipeline`.
         engine: Called in place of `model.generate`; `ExportedModel.generate` of an export. The model scores and aligns.
         generate_kwargs: For `generate`; by default it decodes as in section 6.1. `decoder_input_ids` `[1, prefix]` are
-            tokens with which all translations begin. `force_words`, such as `["Hund", ["alte Mann", "ältere Mann"]]`,
-            are words and phrases that each translation contains, as whole words, of alternatives one. They need beams,
-            and the package vaswani_transformer.
+            tokens with which all translations begin.
 
     Yields:
         Indices into `sentences`, and the `num_return_sequences` translations of each, best first. Every index is
@@ -301,7 +298,7 @@ def translate_in_batches(
         TypeError: A sentence is not a string.
         ValueError: A sentence has a lone surrogate; the model does not translate into the language, or does not know
             into which; `decoder_input_ids` are no prefix; scores or alignments are asked for with `custom_generate`
-            other than an `Ensemble`; or the engine lacks an option.
+            other than the package's own; or the engine lacks an option.
     """
     directions, tag = Directions(model.config), _tag(model, tokenizer, None, target_language)
     texts = [directions.tagged(require_text(text, f"text {index}"), tag) for index, text in enumerate(sentences)]
@@ -313,6 +310,7 @@ def translate_in_batches(
     paragraphs = None
     if split_sentences:
         obstacles = [name for name in _ONE_SENTENCE_ONLY if generate_kwargs.get(name) is not None]
+        obstacles += getattr(generate_kwargs.get("custom_generate"), "obstacles", ())
         if search.num_return_sequences > 1 and not search.do_sample:
             obstacles.append("num_return_sequences")  # a text's second best is not its sentences' second best
         if scorer is not None:
@@ -382,13 +380,13 @@ def _scorer(
     return TranslationScorer(model, tokenizer, *penalty, heads, forced, is_measured, others)
 
 
-def _open_engine(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Callable[..., torch.Tensor]:
-    """The `generate` of a model's export; the package has what exports, and this file may lie without it."""
-    try:
-        engines = import_module("vaswani_transformer.convert.engines")
-    except ModuleNotFoundError as error:
-        raise ImportError(f"engine: {error}; install the package vaswani_transformer, or leave engine out") from error
-    return engines.ExportedModel(name, model, tokenizer).generate
+def _require_package(**options: Any) -> None:
+    """Raise an ImportError if options are set that need the package; this file may lie without it."""
+    for name, value in options.items():
+        if value is not None:
+            raise ImportError(
+                f"{name}: needs the package vaswani_transformer; install and import it, or leave {name} out"
+            )
 
 
 def _read(tokenizer: PreTrainedTokenizerBase, output_ids: torch.Tensor) -> list[Translation]:
@@ -447,13 +445,6 @@ def generate_in_batches(
         Indices into `sentences`, the encoder's inputs `[batch, source]` each, and ids `[batch, returned, target]`.
     """
     generate_kwargs["return_dict_in_generate"] = False
-    if (words := generate_kwargs.pop("force_words", None)) is not None:
-        if engine is not None or generate_kwargs.get("custom_generate") is not None:
-            raise ValueError("force_words: are for the model's search alone; leave them out, or the engine or ensemble")
-        # A model's code on the Hub does not have it.
-        phrases = import_module("vaswani_transformer.model.phrases").ForcedPhrases
-        with ENCODING_LOCK:
-            generate_kwargs["custom_generate"] = phrases.from_words(words, tokenizer)
     if search.stop_strings is not None:
         generate_kwargs["tokenizer"] = tokenizer
     filled = [index for index, sentence in enumerate(sentences) if sentence.strip()]

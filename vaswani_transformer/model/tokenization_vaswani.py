@@ -1,5 +1,6 @@
 """Section 5.1 of the paper: one vocabulary shared by source and target, byte-pair or word-piece."""
 
+import copy
 import json
 import re
 import tempfile
@@ -8,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TextIO
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import FSMTTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .encoding_lock_vaswani import one_at_a_time
 from .languages_vaswani import is_language_tag
@@ -252,3 +253,25 @@ def _frequent_characters(corpus: Iterable[str], copy: TextIO) -> list[str]:
         copy.write(json.dumps(sentence) + "\n")
     copy.seek(0)
     return sorted(counts, key=lambda character: (-counts[character], character))[:_MAX_CHARACTERS]
+
+
+def encodes_targets(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer can encode targets; FSMTTokenizer can only if its two vocabularies are equal."""
+    if not isinstance(tokenizer, FSMTTokenizer):
+        return True
+    # `encoder` has the ids of source tokens, `decoder` the tokens of target ids.
+    return {number: token for token, number in tokenizer.encoder.items()} == tokenizer.decoder
+
+
+def for_targets(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer to call with `text_target`: FSMTTokenizer splits words by the rules of its source language only.
+
+    Raises:
+        ValueError: It has two vocabularies, and encodes with the source's only.
+    """
+    if not encodes_targets(tokenizer):
+        raise ValueError("target: the model's tokenizer has two vocabularies, and encodes with the source's only")
+    if isinstance(tokenizer, FSMTTokenizer):
+        tokenizer = copy.copy(tokenizer)
+        tokenizer.src_lang = tokenizer.tgt_lang
+    return tokenizer

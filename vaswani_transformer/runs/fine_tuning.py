@@ -12,9 +12,9 @@ from transformers import PreTrainedConfig
 
 from ..data.preparation_arguments import PreparationArguments
 from ..data.prepared_directory import TrainingData
+from ..decoding.saved_model import SavedModel, open_model
 from ..io.digests import matching_files_digest
-from ..model.saved_model import SavedModel, open_model
-from ..model.target_tokenizer import for_targets
+from ..model.tokenization_vaswani import for_targets
 from ..options.arguments import COUNT, POSITIVE, option, refuse_unused
 from ..options.parser import RecipeParser
 from ..training.schedule import noam_learning_rate

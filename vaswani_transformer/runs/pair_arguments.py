@@ -9,9 +9,9 @@ from transformers import PreTrainedConfig
 
 from ..data.corpora import load_parallel_corpus, resolve_languages
 from ..decoding.decoding_arguments import DecodingArguments
+from ..decoding.saved_model import SavedModel
 from ..launch.processes import main_process_first
 from ..model.languages_vaswani import Directions
-from ..model.saved_model import SavedModel
 from ..options.arguments import option
 
 

@@ -13,7 +13,7 @@ from ..evaluation.perplexity import Perplexity, perplexity
 from ..evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
 from ..evaluation.test_sets import TestSet
 from ..model.languages_vaswani import Directions
-from ..model.target_tokenizer import encodes_targets
+from ..model.tokenization_vaswani import encodes_targets
 from .records import Provenance, ScoredTestSet, ScoreRecord, SearchScores
 from .test_set_translations import Translations
 

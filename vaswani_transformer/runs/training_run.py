@@ -17,6 +17,7 @@ from transformers.trainer import TRAINER_STATE_NAME
 from ..data.cleaning import describe_cleaning
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import TrainingData
+from ..decoding.saved_model import SavedModel
 from ..io.console import program_name
 from ..io.digests import content_digest
 from ..io.files import Json
@@ -27,7 +28,6 @@ from ..launch.processes import leave_process_group, main_process_first, on_each_
 from ..launch.processor import warn_of_slow_bfloat16
 from ..launch.signals import SignalCheckpoint
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.saved_model import SavedModel
 from ..options.arguments import decisive_values
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import Directions
 from ..model.scores_vaswani import eager_copy
-from ..model.target_tokenizer import for_targets
+from ..model.tokenization_vaswani import for_targets
 from .tokens import shown_tokens
 
 

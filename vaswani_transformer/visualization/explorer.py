@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from ..io.files import atomic_write
 from ..model.languages_vaswani import Directions, split_paragraphs
-from ..model.target_tokenizer import for_targets
+from ..model.tokenization_vaswani import for_targets
 from .alternatives import Choice, find_alternatives
 from .attention import AttentionWeights, join_words, merge_words, read_attention, word_starts
 from .search_trace import trace_search

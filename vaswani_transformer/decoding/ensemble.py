@@ -11,9 +11,9 @@ from transformers import GenerationConfig, PreTrainedConfig
 from transformers.generation.logits_process import LogitsProcessorList
 from transformers.generation.stopping_criteria import StoppingCriteriaList
 
-from .beam_search_vaswani import BeamSearch
-from .generation_vaswani import VaswaniGenerationMixin, incremental_decoder, search
-from .step_decoder_vaswani import StepDecoder
+from ..model.beam_search_vaswani import BeamSearch
+from ..model.generation_vaswani import VaswaniGenerationMixin, incremental_decoder, search
+from ..model.step_decoder_vaswani import StepDecoder
 
 
 # What the models have in common, so that a token, and a limit of length, mean the same to all.

@@ -1,14 +1,21 @@
-"""The best hypotheses of sources given as token ids, searched in batches of sources of one length."""
+"""The search of `generate` for sources given as token ids, in batches of sources of one length."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, TypeVar
 
 import torch
 from transformers import PreTrainedModel
 
+from ..convert.weights import SPECIAL_IDS
+from ..io.console import ProgressBar
 from ..model.search_options_vaswani import SearchOptions
-from .length_batches import search_in_batches
-from .weights import SPECIAL_IDS
+from .engine import Engine
+
+
+Result = TypeVar("Result")
+
+_TOKENS_PER_BATCH = 4096  # of the sources; a longer source forms its own batch
 
 
 def best_hypotheses(
@@ -55,15 +62,39 @@ def _transformers_keywords(search: SearchOptions, source_length: int) -> dict[st
     return {**{name: getattr(search, name) for name in names}, "max_length": limit, "max_new_tokens": None}
 
 
-class TransformersTranslator:
+def search_in_batches(
+    sources: Sequence[Sequence[int]],
+    search: Callable[[list[Sequence[int]]], Sequence[Result]],
+    description: str | None = None,
+) -> list[Result]:
+    """What a search returns for each source, in their order.
+
+    A batch has sources of one length, and therefore one length limit; the longest come first.
+
+    Args:
+        sources: Token ids of each source.
+        search: Returns a result for each source of a batch.
+        description: Text of the progress bar; None for no bar.
+    """
+    results: dict[int, Result] = {}
+    lengths = [len(source) for source in sources]
+    longest_first = sorted(range(len(sources)), key=lengths.__getitem__, reverse=True)
+    with ProgressBar(total=len(sources), desc=description, unit="sentences", delay=5, disable=not description) as bar:
+        for length, group in groupby(longest_first, lengths.__getitem__):
+            indices, size = list(group), max(1, _TOKENS_PER_BATCH // length)
+            for start in range(0, len(indices), size):
+                batch = indices[start : start + size]
+                results |= zip(batch, search([sources[index] for index in batch]), strict=True)
+                bar.update(len(batch))
+    return [results[index] for index in range(len(sources))]
+
+
+class TransformersTranslator(Engine):
     """An engine that searches with an exported model by `generate` of transformers.
 
     Args:
         model: The model, with the generation_config of the export.
         name: What the progress bar calls it.
-
-    Attributes:
-        rule: Keywords with which `generate` of our model searches by the same rules.
     """
 
     def __init__(self, model: PreTrainedModel, name: str) -> None:
@@ -73,10 +104,5 @@ class TransformersTranslator:
         self.rule = {key: value for key, value in fields.items() if key not in others}
         self.rule["length_penalty_type"] = "transformers"
 
-    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        return [ranked[0] for ranked in self.n_best(sources)]
-
     def n_best(self, sources: Sequence[Sequence[int]], search: SearchOptions | None = None) -> list[list[list[int]]]:
-        """The best hypotheses of each source, the best first; see `n_best_hypotheses`."""
         return n_best_hypotheses(self.model, sources, search, f"Translating with {self.name}")

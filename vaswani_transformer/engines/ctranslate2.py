@@ -1,8 +1,11 @@
-"""Export to CTranslate2; `ctranslate2_search.py` searches with the exported model."""
+"""Export to CTranslate2, and its search with the exported model."""
 
+import json
+import logging
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import ctranslate2
 import torch
@@ -10,22 +13,27 @@ from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
+from ..convert.weights import SPECIAL_IDS
+from ..io.files import read_json
+from ..launch.processor import has_products_of
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.search_options_vaswani import LENGTH_FIELDS
-from .ctranslate2_search import warn_of_cut_sums
-from .output import export_directory
-from .stock_tokenizer import UNUSED, save_stock_tokenizer
-from .weights import PLAIN, SPECIAL_IDS, require_fields
+from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
+from .engine import Engine
+from .export_directory import PLAIN, UNUSED, export_directory, require_fields, save_stock_tokenizer
 
 
 # Rows of the table of sinusoids, because CTranslate2 computes them in the layout of the authors' code only.
 POSITIONS = 4096
+
+VERSION = ctranslate2.__version__
 
 # Fields of generation_config that CTranslate2 has, or a rule of its own for.
 _SUPPORTED = {"num_beams", "length_penalty", "length_penalty_type", "early_stopping", *LENGTH_FIELDS, *SPECIAL_IDS}
 
 # The only values of these fields that models of CTranslate2 can have.
 _EXPRESSIBLE = {**PLAIN, "activation": "relu", "zero_padding_embedding": True}
+
+_TOKENS_PER_BATCH = 4096  # of the sources, padding included
 
 
 def export_ctranslate2(
@@ -67,7 +75,7 @@ def export_ctranslate2(
             f"generation_config: CTranslate2 would ignore {', '.join(sorted(others))}; remove it from the model's "
             f"generation_config.json to export it"
         )
-    with export_directory(output, force) as directory:
+    with export_directory(output, force, model, tokenizer) as directory:
         spec = _specification(model, tokenizer)
         positions = len(spec.encoder.position_encodings.encodings)
         spec.validate()
@@ -146,3 +154,75 @@ def _fill_norm(spec: Any, norm: nn.LayerNorm) -> None:
 def _copy(weight: torch.Tensor) -> torch.Tensor:
     """A float32 copy on the CPU, since quantization works in place."""
     return weight.detach().to("cpu", torch.float32, copy=True)
+
+
+@cache
+def warn_of_cut_sums() -> None:
+    """Warn once if CTranslate2 computes 8-bit weights badly on this processor, and name what is better."""
+    # MKL adds products correctly. It supports int16, and oneDNN does not.
+    by_mkl = "int16" in ctranslate2.get_supported_compute_types("cpu")
+    if not by_mkl and not has_products_of("int8"):
+        logging.getLogger(__name__).warning(
+            "int8: this processor has neither VNNI nor AMX, so that CTranslate2 cuts sums of products, and more "
+            'translations change; float32 is exact (--engine ctranslate2; an int8 export by compute_type="float32")'
+        )
+
+
+class CTranslate2Translator(Engine):
+    """Searches with an exported model as `ctranslate2.Translator` does, by the options of its generation_config.
+
+    Args:
+        directory: The exported directory.
+        options: For `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `intra_threads` and others.
+
+    Attributes:
+        positions: Tokens of the longest sentence, the rows of the exported table of positions.
+        rule: Keywords with which `generate` of our model searches by the same rules: a sentence stops once `num_beams`
+            hypotheses are finished, and scores are log P / |Y|^alpha.
+    """
+
+    def __init__(self, directory: str | Path, **options: Any) -> None:
+        directory = Path(directory)
+        self.rule = {"early_stopping": True, "length_penalty_type": "transformers"}
+        self._tokens = json.loads((directory / "shared_vocabulary.json").read_text(encoding="utf-8"))
+        self._ids = {token: number for number, token in enumerate(self._tokens)}
+        self.positions = cast(int, read_json(directory / "tokenizer_config.json")["model_max_length"])
+        self.search = SearchOptions.from_fields(read_json(directory / "generation_config.json"), self.positions)
+        self.engine = ctranslate2.Translator(str(directory), **options)
+        if self.engine.device == "cpu" and self.engine.compute_type.startswith("int8"):
+            warn_of_cut_sums()
+
+    def n_best(self, sources: Sequence[Sequence[int]], search: SearchOptions | None = None) -> list[list[list[int]]]:
+        search = search or self.search
+        limits = [search.limit.new_tokens(len(source)) for source in sources]
+        results = self._translate(sources, search, max(limits, default=1))
+        # The engine has one limit for all. A sentence whose search may have passed its own is searched again with that.
+        passed: dict[int, list[int]] = {}
+        for row, limit in enumerate(limits):
+            if limit < max(limits) and max(map(len, results[row])) >= limit:
+                passed.setdefault(limit, []).append(row)
+        for limit, rows in passed.items():
+            for row, ranked in zip(rows, self._translate([sources[row] for row in rows], search, limit), strict=True):
+                results[row] = ranked
+        return [ranked[: search.num_return_sequences] for ranked in results]
+
+    def _translate(self, sources: Sequence[Sequence[int]], search: SearchOptions, limit: int) -> list[list[list[int]]]:
+        """The hypotheses of sources of any lengths, each of at most `limit` tokens.
+
+        All of the beam are returned, so that the longest tells when the search ended; without a length penalty the
+        engine may stop when as many as asked for are finished.
+        """
+        results = self.engine.translate_batch(
+            [[self._tokens[token] for token in source] for source in sources],
+            max_batch_size=_TOKENS_PER_BATCH,
+            batch_type="tokens",
+            beam_size=search.num_beams,
+            num_hypotheses=search.num_beams if search.length_penalty else search.num_return_sequences,
+            length_penalty=search.length_penalty,
+            max_decoding_length=limit,
+            min_decoding_length=0,
+            max_input_length=0,  # which would cut longer sources off
+            return_end_token=True,
+            use_vmap=True,  # if there is one
+        )
+        return [[[self._ids[token] for token in each] for each in result.hypotheses] for result in results]

@@ -5,6 +5,7 @@ import logging
 import warnings
 from collections.abc import Sequence
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,15 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPositionalEncoding
 from ..model.step_decoder_vaswani import CACHE, named_cache
-from .hypotheses import TransformersTranslator
+from .export_directory import export_directory, save_stock_tokenizer
 from .marian import POSITIONS, marian_config, require_marian_heads, transformers_search
-from .output import export_directory
-from .stock_tokenizer import save_stock_tokenizer
+from .transformers_engine import TransformersTranslator
 
 
 # Files of an exported directory, by the names of optimum and transformers.js.
 ENCODER, DECODER = Path("onnx", "encoder_model.onnx"), Path("onnx", "decoder_model_merged.onnx")
+
+VERSION = f"torch {torch.__version__}, onnxscript {metadata.version('onnxscript')}"  # whose exporter makes the graphs
 
 _DECODER_INPUTS = ("input_ids", "encoder_attention_mask", "encoder_hidden_states")
 _SOURCE, _TARGET = "encoder_sequence_length", "decoder_sequence_length"
@@ -56,7 +58,7 @@ def export_onnx(
     output = Path(output)
     require_marian_heads(model.config, "the ONNX layout of transformers.js")
     positions = model.config.max_positions or POSITIONS
-    with export_directory(output, force) as directory:
+    with export_directory(output, force, model, tokenizer) as directory:
         (directory / ENCODER).parent.mkdir()
         _export_graphs(model, directory, positions)
         marian_config(model.config, positions).save_pretrained(directory)

@@ -1,4 +1,4 @@
-"""Conversion from and to MarianMT (OPUS-MT) models of transformers, and export to directories of them."""
+"""Conversion to MarianMT models of transformers, export to directories of them, and their search."""
 
 import copy
 from pathlib import Path
@@ -7,18 +7,11 @@ import torch
 from torch import nn
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
+from ..convert.weights import Weights, with_fairseq_layers
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .hypotheses import TransformersTranslator
-from .output import export_directory
-from .stock_tokenizer import save_stock_tokenizer
-from .weights import (
-    Weights,
-    model_from_transformers,
-    require_fields,
-    weights_by_fairseq_names,
-    with_fairseq_layers,
-)
+from .export_directory import export_directory, require_fields, save_stock_tokenizer
+from .transformers_engine import TransformersTranslator
 
 
 # Rows of the position table of an exported model. Its sinusoids are computed in Python whenever it is loaded.
@@ -34,24 +27,6 @@ _NEVER = -1e4
 _STREAM_ROWS = ("out_proj.weight", "out_proj.bias", "fc2.weight", "fc2.bias", "layer_norm.weight", "layer_norm.bias")
 _STREAM_COLUMNS = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "fc1.weight")
 _EMBEDDINGS = ("shared.weight", "embed_tokens.weight")
-
-
-def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
-    """Convert a MarianMT model to one with the same logits, and the same search in `generate`.
-
-    The result is on the CPU, in the source's dtype; the source is not changed. Fields that its generation_config does
-    not set get the defaults of transformers, with the length penalty `|Y|^alpha`.
-
-    Raises:
-        ValueError: The architecture of this package cannot express the model.
-    """
-    weights = weights_by_fairseq_names(model, "sinusoidal_marian", first=0)
-    weights.pop("shared.weight", None)
-    weights["decoder.output_projection.weight"] = weights.pop("lm_head.weight")
-    bias = weights.pop("final_logits_bias").squeeze(0)  # [vocabulary]
-    if bias.any():
-        weights["decoder.output_projection.bias"] = bias
-    return model_from_transformers(model, weights, position_encoding="sinusoidal_marian")
 
 
 def to_marian(model: VaswaniForConditionalGeneration, positions: int = POSITIONS) -> MarianMTModel:
@@ -178,7 +153,7 @@ def export_marian(
         FileExistsError: `output` exists, and `force` is false or it is no export.
     """
     output = Path(output)
-    with export_directory(output, force) as directory:
+    with export_directory(output, force, model, tokenizer) as directory:
         marian = to_marian(model)
         marian.generation_config = transformers_search(model.generation_config)
         marian.save_pretrained(directory)

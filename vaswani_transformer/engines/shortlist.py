@@ -1,13 +1,12 @@
 """Shortlists: for each source token the target tokens that it may become, learned from a parallel corpus."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
-
-from .ibm_model_1 import Links, fit_model_1
 
 
 # Limits of what is aligned: 8 bytes for each pair of a source and a target token of one sentence.
@@ -19,7 +18,22 @@ _CANDIDATES = 20  # for each source token
 _LEAST = 1e-3  # probability of a candidate
 _COMMON = 100  # target tokens that are always candidates, the most frequent
 
+_ITERATIONS = 5  # of expectation maximisation
+
 Rows = list[tuple[list[int], list[int]]]  # token ids of sentence pairs
+
+
+@dataclass(frozen=True)
+class Links:
+    """Possible links between words of sentence pairs, `[links]` each.
+
+    Attributes:
+        pairs: Numbers of the linked pairs of words, in a list without repetitions.
+        places: Numbers of the linked target words, in the order of the text.
+    """
+
+    pairs: np.ndarray
+    places: np.ndarray
 
 
 def learn_shortlist(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -88,3 +102,21 @@ def _candidates(corpus: list[Links], common: np.ndarray, size: int) -> list[list
         if len(candidates[source]) <= _CANDIDATES:
             candidates[source].append(target)
     return candidates
+
+
+def fit_model_1(corpus: Sequence[Links], sources: np.ndarray) -> np.ndarray:
+    """Translation probabilities of IBM Model 1 (Brown et al., 1993) by expectation maximisation, `[pairs]`.
+
+    Args:
+        corpus: The links of a corpus, in parts.
+        sources: Source word of each pair, `[pairs]`.
+    """
+    probabilities = np.ones(len(sources))
+    for _ in range(_ITERATIONS):
+        counts = np.zeros(len(sources))
+        for links in corpus:
+            weights = probabilities[links.pairs]  # of the posterior, up to a constant for each place
+            shares = weights / np.bincount(links.places, weights)[links.places]
+            counts += np.bincount(links.pairs, shares, len(sources))
+        probabilities = counts / np.bincount(sources, counts)[sources]
+    return probabilities

@@ -6,8 +6,7 @@ their manifest.
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,10 +22,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ..io.console import errors_begin_with
 from ..io.files import atomic_write, locked, read_json
 from ..io.manifests import MANIFEST_NAME, MODEL_FILES, find_damage
-from .configuration_vaswani import VaswaniConfig
-from .search_options_vaswani import LENGTH_FIELDS
+from ..model.configuration_vaswani import VaswaniConfig
+from ..model.search_options_vaswani import LENGTH_FIELDS
 
 
 _PICKLED = "pytorch_model.bin"
@@ -69,7 +69,7 @@ class SavedModel:
         Raises:
             ValueError: Weights do not fit the configuration, or are not finite.
         """
-        with _errors_begin_with(self.place):
+        with errors_begin_with(self.place):
             model, report = AutoModelForSeq2SeqLM.from_pretrained(
                 self.directory,
                 config=self.config,
@@ -102,7 +102,7 @@ class SavedModel:
 
     def require_savable_search(self) -> None:
         """Raise a ValueError unless a model that is trained from this one can be saved with its search options."""
-        with _errors_begin_with(f"{self.place}: {_GENERATION}"):
+        with errors_begin_with(f"{self.place}: {_GENERATION}"):
             GenerationConfig.from_pretrained(self.directory).validate(strict=True)
 
     def require_updatable(self, what: str) -> None:
@@ -139,7 +139,7 @@ def open_model(
             inconsistent. The message is one line.
     """
     place = f"{option}: {name}"
-    with _errors_begin_with(place):
+    with errors_begin_with(place):
         directory = Path(name)
         if not name or not directory.is_dir():
             patterns = [*_FILES, *(["*.py"] if trust_remote_code else []), *([_PICKLED] if to_convert else [])]
@@ -170,16 +170,6 @@ def open_model(
     return SavedModel(place, str(name), directory, config, tokenizer, is_pickled, trust_remote_code)
 
 
-def load_tokenizer(name: str | Path, *, option: str = "tokenizer") -> PreTrainedTokenizerBase:
-    """Load a tokenizer alone, without running remote code.
-
-    Raises:
-        ValueError: There is none, it is damaged, or it needs remote code. The message is one line.
-    """
-    with _errors_begin_with(f"{option}: {name}"):
-        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-
-
 def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str) -> None:
     """Raise a ValueError of one line, which starts with `place`, if one of the named weights is infinite or NaN."""
     for name, weight in weights:
@@ -188,17 +178,6 @@ def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str) -> N
                 f"{place}: {name} has values that are not finite: the training diverged, the file is damaged, or "
                 f"{weight.dtype} is too narrow; take an earlier checkpoint, or another dtype"
             )
-
-
-@contextmanager
-def _errors_begin_with(place: str) -> Iterator[None]:
-    """Turn any exception into a one-line ValueError that starts with `place`."""
-    try:
-        yield
-    except Exception as error:  # libraries raise almost any type for a file that they cannot use
-        text = " ".join(str(error).split())
-        kind = "" if type(error) is ValueError and text else f"{type(error).__name__}: "
-        raise ValueError(f"{place}: {kind}{text[:400]}") from error
 
 
 def _configuration(directory: Path, trust_remote_code: bool) -> PreTrainedConfig:

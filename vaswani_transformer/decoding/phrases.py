@@ -1,12 +1,9 @@
-"""Phrases that each translation must contain.
-
-This file does not go to the Hub: nothing else in this folder imports it.
-"""
+"""Phrases that each translation must contain."""
 
 import copy
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -19,8 +16,9 @@ from transformers.generation.logits_process import LogitsProcessorList
 from transformers.generation.stopping_criteria import StoppingCriteriaList
 from transformers.utils import logging
 
-from .beam_search_vaswani import BeamSearch, Hypotheses, SentenceProcessor, token_ids
-from .generation_vaswani import VaswaniGenerationMixin, search
+from ..model.beam_search_vaswani import BeamSearch, Hypotheses, SentenceProcessor, token_ids
+from ..model.encoding_lock_vaswani import ENCODING_LOCK
+from ..model.generation_vaswani import VaswaniGenerationMixin, search
 
 
 _logger = logging.get_logger(__name__)
@@ -42,9 +40,16 @@ class ForcedPhrases:
         continues: Whether text that begins with these tokens, at most four, continues a word. One token may be a part
             of a character.
 
+    Attributes:
+        models: Other models whose probabilities the search follows.
+        obstacles: Keywords because of which a text is translated as one sentence.
+
     Raises:
         ValueError: They are no phrases.
     """
+
+    models = ()
+    obstacles = ("force_words",)
 
     def __init__(
         self,
@@ -315,3 +320,21 @@ class PhraseSearch(BeamSearch):
         live = candidates.gather(self.phrases.allocate(candidates.scores, tokens, self.num_beams))
         is_met = self.phrases.is_met(live.tokens[:, :, : self.state.length]) & self._is_at_limit().unsqueeze(-1)
         return live.gather(is_met.long().argsort(dim=1, descending=True, stable=True))
+
+
+def with_forced_words(options: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Keywords of `generate` with a decoding loop for their `force_words`, if they have some.
+
+    `force_words`, such as `["Hund", ["alte Mann", "ältere Mann"]]`, are words and phrases that each translation
+    contains, as whole words, of alternatives one. They need beams.
+
+    Raises:
+        ValueError: They are no lists of text, or the tokenizer cannot write them; or there is another decoding loop.
+    """
+    words, others = options.get("force_words"), {name: options[name] for name in options.keys() - {"force_words"}}
+    if words is None:
+        return others
+    if others.get("engine") is not None or others.get("custom_generate") is not None:
+        raise ValueError("force_words: are for the model's search alone; leave them out, or the engine or ensemble")
+    with ENCODING_LOCK:
+        return {**others, "custom_generate": ForcedPhrases.from_words(words, tokenizer)}

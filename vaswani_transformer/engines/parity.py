@@ -14,8 +14,8 @@ from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.search_options_vaswani import SearchOptions
-from .hypotheses import best_hypotheses
-from .known_engines import Engine
+from .engine import Engine
+from .transformers_engine import best_hypotheses
 
 
 KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")

@@ -1,4 +1,4 @@
-"""Registration of a kind of model, and of its tokenizer, with transformers, when the package is imported.
+"""Registration of the models, their tokenizers and the pipeline with transformers, when the package is imported.
 
 A user who has imported the package finds its models through transformers' own entry points, such as
 `AutoModelForSeq2SeqLM` and `AutoTokenizer`. Models saved or pushed then include their code, for users who have
@@ -7,18 +7,28 @@ transformers only.
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
-from .configuration_vaswani import VaswaniConfig
-from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
-from .tokenization_vaswani import VaswaniTokenizer
+from .decoding.pipeline import VaswaniTranslationPipeline
+from .model.configuration_vaswani import VaswaniConfig
+from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
+from .model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig, VaswaniParsingModel
+from .model.pipeline_vaswani import install_translation_task
+from .model.tokenization_vaswani import VaswaniTokenizer
+from .parsing.tokenizer import VaswaniParsingTokenizer
 
 
-def register_classes(
+def register() -> None:
+    """Make the models, their tokenizers and the pipeline known to transformers; calling it again changes nothing."""
+    _register(VaswaniConfig, VaswaniModel, VaswaniForConditionalGeneration, VaswaniTokenizer)
+    _register(VaswaniParsingConfig, VaswaniParsingModel, VaswaniForConstituencyParsing, VaswaniParsingTokenizer)
+    install_translation_task(VaswaniTranslationPipeline)
+
+
+def _register(
     config: type[VaswaniConfig],
     model: type[VaswaniModel],
     generating_model: type[VaswaniForConditionalGeneration],
     tokenizer: type[VaswaniTokenizer],
 ) -> None:
-    """Register the classes; calling it again changes nothing."""
     AutoConfig.register(config.model_type, config, exist_ok=True)
     AutoModel.register(config, model, exist_ok=True)
     AutoModelForSeq2SeqLM.register(config, generating_model, exist_ok=True)

@@ -1,0 +1,205 @@
+"""An exported model in place of the model that it was made of: the engines by name, and the cache of exports."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.constants import HF_HOME
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from ..io.digests import content_digest, matching_files_digest
+from ..io.files import locked, read_json
+from ..io.manifests import Manifest, find_damage
+from ..model.generation_vaswani import search_options
+from ..model.languages_vaswani import Directions
+from ..model.search_options_vaswani import LENGTH_FIELDS
+from .engine import Engine
+from .export_directory import is_export, origin
+
+
+logger = logging.get_logger(__name__)
+
+CACHE = Path(HF_HOME, "vaswani")  # of exports that are made on first use
+
+# What is exported to by its name. Everything else is a directory.
+_TYPES = "int8|int8_float32|int8_float16|int8_bfloat16|int16|float16|bfloat16|float32"
+_NAME = re.compile(rf"ctranslate2(:({_TYPES}))?|onnx")
+
+_FILES = ("*.bin", "*.safetensors", "onnx/*.onnx", "*config.json", "token*.json", "*vocab*", "vmap.txt")
+
+# Options of `generate` that engines have, too.
+_SEARCH = {"num_beams", "length_penalty", "num_return_sequences", *LENGTH_FIELDS}
+
+# Fields of a configuration, by their beginnings, that change no export.
+_NOT_EXPORTED = ("_", "alignment_", "confidence_", "transformers_version")
+
+
+class ExportedModel:
+    """An export that searches in place of the model that it was made of.
+
+    How many beams, which alpha and limit is decided as for the model: by its generation_config, and by keywords.
+
+    Args:
+        name: "ctranslate2", "ctranslate2:int8" or another dtype of weights, or "onnx", for an export in the cache of
+            Hugging Face, which is made on first use; or the directory of an export by recipes/export.py.
+        model: The model. CTranslate2 computes on its device, other engines on the CPU.
+        tokenizer: Its tokenizer.
+
+    Attributes:
+        directory: The directory of the export.
+
+    Raises:
+        ImportError: The engine is not installed.
+        ValueError: The engine cannot express the model; or the directory is no export, is damaged, or was made of
+            another model.
+    """
+
+    def __init__(self, name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.model = model
+        self.directory = Path(name)
+        try:
+            if is_engine_name(str(name)):
+                self.directory = exported(str(name), model, tokenizer)
+            else:
+                _require_export(self.directory, model, tokenizer)
+            self.engine = open_engine(self.directory, model.device)
+        except ImportError as error:
+            raise ImportError(f'engine: {error}; run `pip install -e ".[export]"`, for ONNX ".[onnx]"') from error
+        except (RuntimeError, OSError) as error:
+            raise ValueError(f"engine: {error}") from error
+        self._positions = int(str(read_json(self.directory / "tokenizer_config.json")["model_max_length"]))
+
+    def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
+        """The translations of each source, the best first: `[batch * num_return_sequences, 1 + target]`.
+
+        Each is the start token, then tokens up to the EOS, padded. Sources with more tokens than the engine has
+        positions lose the last ones, and a warning says so once.
+
+        Args:
+            input_ids: `[batch, source]`
+            attention_mask: `[batch, source]`, 1 for tokens, 0 for padding.
+            options: Keywords of `generate`; those that engines lack must be None or False.
+
+        Raises:
+            ValueError: An option is set that engines lack; or the model has several directions, and a source has no tag
+                of a language.
+        """
+        for name in options.keys() - _SEARCH:
+            if options[name] is not None and options[name] is not False:
+                raise ValueError(f"{name}: engines have no such option; leave it out, or translate without an engine")
+        config, search = self.model.config, search_options(self.model, options)
+        search = replace(search, limit=replace(search.limit, positions=self._positions))
+        Directions(config).require_tagged(input_ids)
+        start = config.decoder_start_token_id
+        sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
+        cut = _cut_to_positions(sources, self._positions)
+        rows = [torch.tensor([start, *ids]) for ranked in self.engine.n_best(cut, search) for ids in ranked]
+        return pad_sequence(rows, batch_first=True, padding_value=config.pad_token_id).to(input_ids.device)
+
+
+def _cut_to_positions(sources: Sequence[Sequence[int]], positions: int) -> list[Sequence[int]]:
+    """Sources with at most so many tokens, the last of them EOS."""
+    if any(len(source) > positions for source in sources):
+        logger.warning_once(
+            f"a sentence has more tokens than the export takes, {positions}; the rest of it is not translated; "
+            "divide it"
+        )
+    return [ids if len(ids) <= positions else [*ids[: positions - 1], ids[-1]] for ids in sources]
+
+
+def is_engine_name(name: str) -> bool:
+    """Whether this names an engine to export to on first use, not a directory."""
+    return _NAME.fullmatch(name) is not None
+
+
+def no_export(name: str | Path) -> ValueError:
+    """The error for a name of `--engine` that is neither an engine nor an export."""
+    return ValueError(
+        f"engine: {name} is no export; name ctranslate2, ctranslate2:int8, onnx, or a directory that "
+        "recipes/export.py made"
+    )
+
+
+def engine_digest(directory: str | Path) -> str:
+    """Digest of the files that translations by an export depend on."""
+    return f"sha256 {matching_files_digest(Path(directory), _FILES)}"
+
+
+def import_exporter(name: str) -> tuple[Callable[..., Path], int, str]:
+    """The function that exports to an engine, the tokens of its longest sentence, and the version of its library."""
+    if name == "ctranslate2":
+        from . import ctranslate2
+
+        return ctranslate2.export_ctranslate2, ctranslate2.POSITIONS, ctranslate2.VERSION
+    from . import marian
+
+    if name == "marian":
+        return marian.export_marian, marian.POSITIONS, ""
+    from . import onnx
+
+    return onnx.export_onnx, marian.POSITIONS, onnx.VERSION
+
+
+def open_engine(directory: Path, device: torch.device) -> Engine:
+    """The engine of an export by recipes/export.py."""
+    if (directory / "model.bin").is_file():
+        from .ctranslate2 import CTranslate2Translator
+
+        place = {"device": "cuda", "device_index": device.index or 0} if device.type == "cuda" else {}
+        return CTranslate2Translator(directory, **place)
+    if any(directory.glob("onnx/*.onnx")):
+        from .onnx import OnnxTranslator
+
+        return OnnxTranslator(directory)
+    if is_export(directory):
+        from .marian import MarianTranslator
+
+        return MarianTranslator(directory)
+    raise no_export(directory)
+
+
+def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """The export of a model to an engine, in the cache of Hugging Face; it is made on first use, and if it is damaged.
+
+    It is named by the digest of all that it depends on: weights, tokenizer, configuration, generation_config, and the
+    versions of the package and of the engine's library.
+
+    Raises:
+        ImportError, ValueError: As `ExportedModel`.
+    """
+    kind, _, quantization = name.partition(":")
+    if model.config.model_type != "vaswani":
+        raise ValueError(f"engine: {name} takes models of this package, and not {model.config.model_type}")
+    with torch.device("meta"):
+        plain = type(model)(model.config)
+    if plain.state_dict().keys() != model.state_dict().keys():
+        raise ValueError(f"engine: {name} cannot export adapter weights; merge adapters first")
+    export, _, version = import_exporter(kind)
+    fields = (*model.config.to_diff_dict().items(), *model.generation_config.to_diff_dict().items())
+    options = sorted(f"{field}={value!r}" for field, value in fields if not field.startswith(_NOT_EXPORTED))
+    digest = content_digest([origin(model, tokenizer), version, *options])
+    directory = CACHE / f"{digest[:32]}-{name.replace(':', '-')}"
+    with locked(CACHE / "exports", "engine", wait=True):
+        if (damage := find_damage(directory)) is not None:
+            reason = f"anew, since its {damage}" if directory.exists() else "once"
+            logger.warning(f"engine: {name} is made of the model, {reason}: {directory}")
+            weights = {"quantization": quantization} if quantization else {}
+            export(model, tokenizer, directory, force=is_export(directory), **weights)
+    return directory
+
+
+def _require_export(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise a ValueError unless a directory is a complete export, made of this model and its tokenizer."""
+    if not is_export(directory):
+        raise no_export(directory)
+    if (damage := find_damage(directory)) is not None:
+        raise ValueError(f"engine: {directory}: {damage}; export the model again with --force")
+    notes = Manifest.load(directory).notes
+    for part, digest in origin(model, tokenizer).items():
+        if part in ("weights", "tokenizer") and notes.get(part) != digest:
+            raise ValueError(f"engine: {directory} was made of a model with another {part}; export this model")
