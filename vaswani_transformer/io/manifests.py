@@ -40,7 +40,7 @@ MODEL_FILES = (
 class Manifest:
     """The files of a complete directory, as `manifest.json` in it records them.
 
-    config.json is left out: align.py and score.py add to it what they learn of a model, and two files cannot change at
+    config.json is left out: score.py adds to it what it learns of a model, and two files cannot change at
     once.
 
     Attributes:
