@@ -3,7 +3,7 @@
     python recipes/demo_app.py --model runs/demo
     python recipes/demo_app.py --model runs/demo --server_name 0.0.0.0 --server_port 8000
 
-It needs `pip install -e ".[demo]"`. The heads that align words are those that align.py chose, and confidence is what
+It needs `pip install -e ".[demo]"`. The model's configuration names the heads that align words, and confidence is what
 `score.py --confidence` measured. By default, only this machine reaches the page.
 """
 

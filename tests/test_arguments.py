@@ -201,7 +201,7 @@ def test_a_mistake_on_the_command_line_is_one_line():
     parser = RecipeParser([Options], prog="recipe.py")
     assert "there is no option --shar" in refusal(parser, "--shar", "0.1")
     assert "share: must be at least 0 and below 1, is nan" in refusal(parser, "--share", "nan")
-    assert "there is no file no/c.yaml; the package has alignment_en_fr, " in refusal(parser, "--config", "no/c.yaml")
+    assert "there is no file no/c.yaml; the package has canlaws_en_fr, " in refusal(parser, "--config", "no/c.yaml")
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,6 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(
         ("train_whole_bfloat16", "TrainRecord"),
         ("train_whole_tiny", "TrainRecord"),
         ("train_whole_base", "TrainRecord"),
-        ("alignment", "AlignmentRecord"),
         ("int8", "Int8Record"),
     ],
 )
@@ -271,35 +270,3 @@ def test_a_speedrun_trains_each_seed_and_scores_with_one_alpha(tmp_path, lively_
     assert (tmp_path / "out" / entry.logs / "seed-3.json").exists()
     assert entry.machine == f"2 x {entry.run.hardware}"
     assert (tmp_path / "out" / "speedrun.png").stat().st_size > 1000
-
-
-def test_the_error_rate_counts_sure_links_twice():
-    error_rate = recipe_module("benchmarks/alignment.py").error_rate
-    sure, possible = [{(0, 0), (1, 1)}], [{(0, 0), (1, 1), (2, 1)}]
-    assert error_rate(sure, sure, possible) == 0
-    assert error_rate([{(0, 0), (2, 1), (5, 5)}], sure, possible) == pytest.approx(1 - (1 + 2) / (3 + 2))
-
-
-def test_links_grow_from_those_of_both_directions():
-    """(0, 1) links a free word beside others, (1, 3) and (2, 2) none; (5, 5) links two free words, (5, 6) then one."""
-    grow = recipe_module("benchmarks/alignment.py").grow_diag_final_and
-    both = {(0, 0), (1, 2), (2, 3)}
-    assert grow(both | {(0, 1), (5, 5)}, both | {(1, 3), (2, 2), (5, 6)}) == both | {(0, 1), (5, 5)}
-    assert grow(both, both) == both
-    assert grow({(0, 0)}, {(1, 1)}) == {(0, 0), (1, 1)}
-
-
-def test_alignments_are_held_against_those_of_people(tmp_path):
-    """The files have an extra line at the start, and all backward links of the second aligner are wrong."""
-    files = {"gold": "1-1 2p2\n1-2\n", "right": "9-9\n0-0 1-1\n0-1\n", "wrong": "9-9\n1-0\n1-0 2-2\n"}
-    for name, text in files.items():
-        (tmp_path / name).write_text(text, encoding="utf-8")
-    for name in ("right", "wrong", "right"):
-        links = ("--forward", tmp_path / "right", "--backward", tmp_path / name, "--gold", tmp_path / "gold")
-        call_recipe("benchmarks/alignment.py", "--name", name, *links, "--output", tmp_path)
-    entries = recipe_module("benchmarks/alignment.py").AlignmentRecord.load(tmp_path / "alignment.json").entries
-    rates = {entry.name: entry.error_rates for entry in entries}
-    assert list(rates) == ["wrong", "right"]
-    assert set(rates["right"].values()) == {0}
-    assert (rates["wrong"]["forward"], rates["wrong"]["backward"], rates["wrong"]["links of both"]) == (0, 1, 1)
-    assert "| wrong   | 0.0     | 100.0 " in (tmp_path / "alignment.md").read_text(encoding="utf-8")

@@ -111,4 +111,4 @@ def test_a_command_is_its_recipe(tmp_path, saved_model):
     assert refused.stderr.startswith("vaswani train: virtual_ranks: must be at least")
     unknown = run_python(["-m", "vaswani_transformer", "tranlate"], folder=tmp_path)
     assert unknown.returncode == 1
-    assert unknown.stderr.startswith("vaswani: there is no command 'tranlate'; give one of align, average, convert, ")
+    assert unknown.stderr.startswith("vaswani: there is no command 'tranlate'; give one of average, convert, ")

@@ -63,7 +63,6 @@ CHANGES = {
     "export.py": ({}, "{output}/parity.json"),
     "score.py": ({"output_dir": "runs/scores"}, "runs/scores/results.json"),
     "filter.py": ({"source_language": "en", "target_language": "de"}, "{output}/kept.jsonl"),
-    "align.py": ({}, "{output}"),
     "explore.py": ({"alternatives": "1"}, "explorer.html"),
     "visualize_attention.py": ({"layer": "1"}, None),
     "convert.py": ({"model": "opus-mt"}, "runs/opus-mt-en-de/model.safetensors"),

@@ -13,12 +13,11 @@ from vaswani_transformer.runs.records import ScoreRecord
 
 
 RECIPES = {
-    "align.py": "--model forward --reverse_model backward --corpus text.en text.de --output {}.align",
     "filter.py": "--model forward --corpus text.en text.de --remove 0.34 --tokens_per_batch 30 --output {}.filtered",
     "parse.py": "--model parser --gold gold.mrg --constrained --output {}.mrg",
     "score.py": "--model forward --source text.en --reference text.de --num_beams 1 --output_dir {}.scores",
 }
-WRITTEN = ("align", "filtered/kept.jsonl", "filtered/removed.jsonl", "mrg", "json")
+WRITTEN = ("filtered/kept.jsonl", "filtered/removed.jsonl", "mrg", "json")
 WRITTEN += ("scores/translations.txt", "scores/bleu_by_source_length.png")
 GOLD = "((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n((S (NP-SBJ (-NONE- *)) (VP (VB Go)) (. .)))\n"
 
@@ -32,8 +31,7 @@ def run_recipes(name: str) -> None:
 @pytest.mark.system
 def test_two_processes_write_what_one_does(lively_model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("forward", "backward"):
-        shutil.copytree(lively_model, name)
+    shutil.copytree(lively_model, "forward")
     make_parser(tmp_path / "parser")
     (tmp_path / "gold.mrg").write_text(GOLD, encoding="utf-8")
     write_pairs(phrasebook("test")[:9], tmp_path / "text.en", tmp_path / "text.de")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
@@ -44,7 +44,6 @@ class DeviceArguments(BenchmarkArguments):
 
 Arguments = TypeVar("Arguments", bound=BenchmarkArguments)
 Result = TypeVar("Result", bound=Record)
-Entry = TypeVar("Entry")
 
 
 def run_benchmark(
@@ -74,12 +73,6 @@ def run_benchmark(
             if plot is not None:
                 plot(result, output / f"{name}.png")
             print(printable(text))
-
-
-def add_entry(load: Callable[[Path], Any], path: Path, entry: Entry, name: str = "name") -> list[Entry]:
-    """The entries of a record's file so far, and a new one, which replaces an earlier one of its name."""
-    earlier = load(path).entries if path.exists() else []
-    return [*(each for each in earlier if getattr(each, name) != getattr(entry, name)), entry]
 
 
 def headline(title: str, run: Provenance) -> str:

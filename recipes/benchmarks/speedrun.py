@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Literal
 
-from benchmark import BenchmarkArguments, add_entry, run_benchmark
+from benchmark import BenchmarkArguments, run_benchmark
 from matplotlib.figure import Figure
 from scipy.stats import t as student
 
@@ -185,7 +185,8 @@ def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
         validation=[validation for validation, _ in scored],
         test=[test for _, test in scored],
     )
-    yield SpeedrunRecord(add_entry(SpeedrunRecord.load, path, entry, "change"))
+    earlier = SpeedrunRecord.load(path).entries if path.exists() else []
+    yield SpeedrunRecord([*(each for each in earlier if each.change != entry.change), entry])
 
 
 def as_markdown(record: SpeedrunRecord) -> str:

@@ -86,8 +86,8 @@ class VaswaniConfig(PreTrainedConfig):
             directions has such a curve for each target language. `None` if unknown.
         confidence_tokens: Fewest and most tokens of the translations that were measured, a pair as each curve is.
         confidence_search: `num_beams` and `length_penalty` with which all curves were measured.
-        alignment_heads: Layer and head, from 0, of the encoder-decoder attentions that align words, as `align.py`
-            chooses them; `None` means all heads of the last layer.
+        alignment_heads: Layer and head, from 0, of the encoder-decoder attentions whose mean aligns words; `None` means
+            all heads of the last layer.
         alignment_shift: Whether these attentions align the token that is the step's input, not the one it predicts.
 
     For models converted from other toolkits, see `vaswani_transformer.convert`; the defaults are the paper's:

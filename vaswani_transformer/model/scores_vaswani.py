@@ -34,10 +34,11 @@ class AlignmentHeads:
 
     @classmethod
     def for_model(cls, model: PreTrainedModel) -> "AlignmentHeads":
-        """Those that `align.py` has chosen; by default all of the last layer, which align best in a model of three.
+        """The heads that the configuration names; by default all of the last layer.
 
         Raises:
-            ValueError: The model has a vocabulary for each side, or a kind of configuration that is not known.
+            ValueError: The model has a vocabulary for each side, or a kind of configuration that is not known; or it
+                lacks heads that its configuration names.
         """
         config = model.config
         has_two = getattr(config, "target_vocab_size", None) or config.model_type == "fsmt"
@@ -45,9 +46,16 @@ class AlignmentHeads:
             raise ValueError("alignment: the model has two vocabularies, and its tokenizer decodes one of them only")
         if not hasattr(config, "decoder_layers"):
             raise ValueError(f"alignment: models of the type {config.model_type} are not supported")
-        if (pairs := getattr(config, "alignment_heads", None)) is not None:
-            return cls(pairs, config.alignment_shift)
-        return cls([[config.decoder_layers - 1, head] for head in range(config.decoder_attention_heads)])
+        layers, heads = config.decoder_layers, config.decoder_attention_heads
+        present = [[layer, head] for layer in range(layers) for head in range(heads)]
+        if (pairs := getattr(config, "alignment_heads", None)) is None:
+            return cls(present[-heads:])
+        if not pairs or any(pair not in present for pair in pairs):
+            raise ValueError(
+                f"alignment_heads: must be [layer, head] pairs, counted from 0, of {layers} layers with {heads} heads; "
+                f"config.json has {pairs}"
+            )
+        return cls(pairs, config.alignment_shift)
 
     def token_attention(self, attention: torch.Tensor) -> torch.Tensor:
         """The attention of each target token, from that of each step: `[target, source]`."""
@@ -133,8 +141,8 @@ class TranslationScorer:
             output_ids: `[batch * translations, 1 + target]`, the translations of each source in turn, as `generate`
                 returns them: after the start token, up to the EOS or the length limit, then padding.
         """
-        groups = [] if self.heads is None else [self.heads.pairs]
-        log_probabilities, attention = read_decoder(self.model, inputs, output_ids, groups)
+        pairs = [] if self.heads is None else self.heads.pairs
+        log_probabilities, attention = read_decoder(self.model, inputs, output_ids, pairs)
         if self.others:
             members = [log_probabilities, *(read_decoder(each, inputs, output_ids)[0] for each in self.others)]
             log_probabilities = torch.stack(members).logsumexp(0) - math.log(len(members))  # [rows, target]
@@ -157,7 +165,7 @@ class TranslationScorer:
             score = TranslationScore(sum(values[:length]), sum(searched) / penalty, length, sums)
             if self.heads is not None:
                 source_words = token_words(self.tokenizer, sources[source], is_whole=True)
-                weights = word_attention(self.heads.token_attention(attention[row, 0]), *source_words, places, words)
+                weights = word_attention(self.heads.token_attention(attention[row]), *source_words, places, words)
                 score = replace(score, alignment=best_links(weights))
             curve = for_direction(self.model.config, "confidence_curve", sources[source])
             if curve is not None and self.is_measured:
@@ -219,7 +227,7 @@ def read_decoder(
     model: PreTrainedModel,
     inputs: Mapping[str, torch.Tensor],
     output_ids: torch.Tensor,
-    groups: Sequence[Sequence[Sequence[int]]] = (),
+    heads: Sequence[Sequence[int]] = (),
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The log-probability of each token but the first, given the source and the tokens before it, and attention.
 
@@ -227,17 +235,17 @@ def read_decoder(
         model: The model, in evaluation mode.
         inputs: Arguments of the encoder, `[batch, source]` each.
         output_ids: `[batch * translations, 1 + target]`, the translations of each source in turn.
-        groups: Encoder-decoder attentions to average; the layer and head of each, in one or several groups.
+        heads: Layer and head of each encoder-decoder attention to average; empty for none.
 
     Returns:
         `[batch * translations, target]` log-probabilities in float32; values after the EOS have no meaning. And
-        `[batch * translations, groups, target, source]`, the mean attention of each group and step.
+        `[batch * translations, target, source]`, the mean attention of each step; without `heads` it is empty.
     """
     translations = len(output_ids) // len(inputs["input_ids"])
     states = model.get_encoder()(**inputs)[0].repeat_interleave(translations, 0)  # [rows, source, d_model]
     mask = inputs["attention_mask"].repeat_interleave(translations, 0)  # [rows, source]
     values, attentions = [], []
-    decoder = eager_copy(model) if groups else model
+    decoder = eager_copy(model) if heads else model
     for rows in torch.arange(len(output_ids)).split(max(1, _TOKENS_AT_ONCE // output_ids.shape[1])):
         fed, predicted = output_ids[rows, :-1], output_ids[rows, 1:]  # [rows, target]
         outputs = decoder(
@@ -245,14 +253,12 @@ def read_decoder(
             attention_mask=mask[rows],
             decoder_input_ids=fed,
             use_cache=False,
-            output_attentions=bool(groups),
+            output_attentions=bool(heads),
         )
         logits = outputs.logits.float()  # [rows, target, vocabulary]
         values.append(logits.log_softmax(-1).gather(-1, predicted.unsqueeze(-1)).squeeze(-1))
-        means = [
-            torch.stack([outputs.cross_attentions[layer][:, head] for layer, head in group]).mean(0) for group in groups
-        ]  # [rows, target, source] each
-        attentions.append(torch.stack(means, 1) if means else logits[:, :0])
+        found = [outputs.cross_attentions[layer][:, head] for layer, head in heads]  # [rows, target, source] each
+        attentions.append(torch.stack(found).mean(0) if found else logits[:, :0])
     return torch.cat(values), torch.cat(attentions)
 
 

@@ -1,4 +1,4 @@
-"""Options of the recipes that read sentence pairs with a model of each direction."""
+"""Options of recipes that read sentence pairs with a model of each direction."""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
@@ -57,7 +57,7 @@ class PairArguments(DecodingArguments):
     columns: list[str] | None = option(None, "Columns of source and target in tables.")
     source_language: str | None = option(None, "Code of the source language; by default the model's or the corpus'.")
     target_language: str | None = option(None, "Code of the target language; by default the model's or the corpus'.")
-    output: str = option(MISSING, "File or directory to create.")
+    output: str = option(MISSING, "Directory to create.")
 
     def require_output(self) -> None:
         """Make the output's folder; raise a FileExistsError if the output exists."""
