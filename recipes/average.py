@@ -13,11 +13,11 @@ import torch
 
 from vaswani_transformer import average_checkpoints
 from vaswani_transformer.decoding.saved_model import open_model
-from vaswani_transformer.io.files import atomic_directory
-from vaswani_transformer.io.manifests import MODEL_FILES, Manifest
-from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.system.faults import exit_on_error
+from vaswani_transformer.system.files import atomic_directory
+from vaswani_transformer.system.manifests import MODEL_FILES, Manifest
 from vaswani_transformer.training.averaging import checkpoints_to_average
 from vaswani_transformer.training.checkpoints import checkpoint_damage
 

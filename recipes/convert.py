@@ -25,12 +25,12 @@ from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq, read_checkpoint
 from vaswani_transformer.convert.from_transformers import from_fsmt, from_marian
 from vaswani_transformer.decoding.saved_model import open_model, require_finite
-from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.io.files import atomic_directory
-from vaswani_transformer.io.manifests import MODEL_FILES, Manifest
-from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.system.console import PlainConsole
+from vaswani_transformer.system.faults import exit_on_error
+from vaswani_transformer.system.files import atomic_directory
+from vaswani_transformer.system.manifests import MODEL_FILES, Manifest
 
 
 @dataclass

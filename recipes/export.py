@@ -37,11 +37,11 @@ from vaswani_transformer.engines.exported_model import import_exporter, open_eng
 from vaswani_transformer.engines.parity import ParityReport, parity_report
 from vaswani_transformer.engines.shortlist import learn_shortlist
 from vaswani_transformer.evaluation.test_sets import read_text
-from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.model.languages_vaswani import Directions, language_tag, with_tag
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.system.console import PlainConsole
+from vaswani_transformer.system.faults import exit_on_error
 
 
 @dataclass

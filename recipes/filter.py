@@ -27,16 +27,16 @@ from rich.table import Table
 
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.evaluation.perplexity import nats_of_pairs
-from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.io.files import atomic_directory, atomic_write
-from vaswani_transformer.io.typed_json import Record
-from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.launch.processes import main_process_first, on_main_process
 from vaswani_transformer.options.arguments import Interval, option
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
+from vaswani_transformer.system.console import PlainConsole
+from vaswani_transformer.system.faults import joined_processes
+from vaswani_transformer.system.files import atomic_directory, atomic_write
+from vaswani_transformer.system.processes import main_process_first, on_main_process
+from vaswani_transformer.system.typed_json import Record
 
 
 @dataclass

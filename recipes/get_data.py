@@ -29,11 +29,11 @@ from datasets import DownloadConfig, DownloadManager
 
 from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicCorpus, PublicFile, public_corpus, split_pairs
 from vaswani_transformer.data.text_files import open_binary
-from vaswani_transformer.io.console import PlainConsole, ProgressBar, one_line
-from vaswani_transformer.io.files import atomic_write
-from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.options.arguments import option
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.system.console import PlainConsole, ProgressBar, one_line
+from vaswani_transformer.system.faults import exit_on_error
+from vaswani_transformer.system.files import atomic_write
 
 
 NAMES = f"One or several of {', '.join(PUBLIC_CORPORA)}."

@@ -18,14 +18,14 @@ from rich.table import Table
 
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding.decoding_arguments import DecodingArguments, SearchArguments
-from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.io.files import atomic_write, require_new_file
-from vaswani_transformer.launch.faults import joined_processes
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig, split_words
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserScores, parse_corpus, score_parser
 from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line
+from vaswani_transformer.system.console import PlainConsole
+from vaswani_transformer.system.faults import joined_processes
+from vaswani_transformer.system.files import atomic_write, require_new_file
 
 
 @dataclass

@@ -17,9 +17,9 @@ from dataclasses import fields
 from vaswani_transformer.data.cleaning import describe_cleaning
 from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.data.preparation_arguments import PreparationArguments
-from vaswani_transformer.io.console import printable
-from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.runs.fine_tuning import open_parent, read_training_options
+from vaswani_transformer.system.console import printable
+from vaswani_transformer.system.faults import exit_on_error
 
 
 SHOWN = [*(field.name for field in fields(PreparationArguments)), "model", "prepared"]

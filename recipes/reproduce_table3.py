@@ -31,10 +31,6 @@ from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
 from vaswani_transformer.experiments.reports import cost_table, score_table, write_report
 from vaswani_transformer.experiments.sweep import Job, shares, train_all
-from vaswani_transformer.io.console import PlainConsole, program_name
-from vaswani_transformer.io.files import Json, atomic_write, locked, read_json
-from vaswani_transformer.io.origins import require_same_origin
-from vaswani_transformer.launch.faults import Interrupted, exit_on_error
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, as_json, option
 from vaswani_transformer.options.parser import RecipeParser
@@ -43,6 +39,10 @@ from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 from vaswani_transformer.runs.run_directory import RECORD_NAME
 from vaswani_transformer.runs.training_arguments import Precision, RecipeTrainingArguments
+from vaswani_transformer.system.console import PlainConsole, program_name
+from vaswani_transformer.system.faults import Interrupted, exit_on_error
+from vaswani_transformer.system.files import Json, atomic_write, locked, read_json
+from vaswani_transformer.system.manifests import require_same_origin
 
 
 TRAIN = Path(__file__).with_name("train_wmt.py")

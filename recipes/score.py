@@ -43,9 +43,6 @@ from vaswani_transformer.evaluation.pathologies import Pathologies, find_patholo
 from vaswani_transformer.evaluation.projection import Projection, project
 from vaswani_transformer.evaluation.scores import PairedComparison
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, read_text, sacrebleu_test_set
-from vaswani_transformer.io.console import PlainConsole, printable
-from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
@@ -55,6 +52,9 @@ from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ProjectionRecord, ScoreRecord, SearchScores
 from vaswani_transformer.runs.search_scores import reference_perplexity, score_systems
 from vaswani_transformer.runs.test_set_translations import Translations, search_grid, translate_test_set
+from vaswani_transformer.system.console import PlainConsole, printable
+from vaswani_transformer.system.faults import joined_processes
+from vaswani_transformer.system.processes import on_main_process
 
 
 SHOWN = 10  # lines to check that are shown on the terminal

@@ -24,9 +24,6 @@ from vaswani_transformer.data.corpora import spread
 from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS
 from vaswani_transformer.evaluation.perplexity import perplexity
-from vaswani_transformer.io.console import PlainConsole
-from vaswani_transformer.launch.cores import start_processes
-from vaswani_transformer.launch.processes import main_process_first
 from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
 from vaswani_transformer.model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig
 from vaswani_transformer.options.arguments import COUNT, Interval, option, refuse_unused
@@ -39,6 +36,9 @@ from vaswani_transformer.parsing.treebank_options import TreebankOptions
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
+from vaswani_transformer.system.console import PlainConsole
+from vaswani_transformer.system.cores import start_processes
+from vaswani_transformer.system.processes import main_process_first
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 

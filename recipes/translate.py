@@ -50,12 +50,12 @@ from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
 from vaswani_transformer.decoding.line_translation import LineTranslator
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.decoding.translation_options import TranslationOptions
-from vaswani_transformer.io.console import ProgressBar
-from vaswani_transformer.io.files import atomic_write, locked
-from vaswani_transformer.launch.faults import joined_processes
-from vaswani_transformer.launch.processes import on_main_process
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.system.console import ProgressBar
+from vaswani_transformer.system.faults import joined_processes
+from vaswani_transformer.system.files import atomic_write, locked
+from vaswani_transformer.system.processes import on_main_process
 from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
 
 

@@ -13,11 +13,11 @@ from dataclasses import MISSING, dataclass
 from typing import Literal
 
 from vaswani_transformer.decoding.saved_model import open_model
-from vaswani_transformer.io.files import require_new_file
-from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import COUNT, option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.system.faults import exit_on_error
+from vaswani_transformer.system.files import require_new_file
 from vaswani_transformer.visualization.figures import Picture, attention_view, entropy_view, positions_view
 
 

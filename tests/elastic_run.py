@@ -16,7 +16,7 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.launch.processes import leave_process_group
+from vaswani_transformer.system.processes import leave_process_group
 
 
 VIRTUAL_RANKS = 8

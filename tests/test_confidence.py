@@ -14,9 +14,9 @@ from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.evaluation.confidence import fit_curve, measure_confidence
-from vaswani_transformer.io.manifests import MODEL_FILES, Manifest
 from vaswani_transformer.model.scores_vaswani import _interpolate
 from vaswani_transformer.runs.records import ProjectionRecord, ScoreRecord
+from vaswani_transformer.system.manifests import MODEL_FILES, Manifest
 
 
 WORDS = [*"abcdefghij", "dog", "men", "green", "grass", "house", "doors", "summer", "sit", "near", "old"]

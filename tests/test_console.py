@@ -12,8 +12,8 @@ from helpers import call_recipe, run_recipe, start_python
 from rich.table import Table
 from safetensors import SafetensorError
 
-from vaswani_transformer.io.console import PlainConsole, ProgressBar, printable
-from vaswani_transformer.launch.faults import Interrupted, exit_on_error, joined_processes
+from vaswani_transformer.system.console import PlainConsole, ProgressBar, printable
+from vaswani_transformer.system.faults import Interrupted, exit_on_error, joined_processes
 
 
 HOSTILE = [
@@ -125,7 +125,7 @@ def test_recipes_end_with_one_line_when_their_output_is_full(saved_model, tmp_pa
 @pytest.mark.system
 def test_a_closed_pipe_ends_a_program_without_a_word(tmp_path):
     program = tmp_path / "program.py"
-    code = "from vaswani_transformer.launch.faults import exit_on_error\nwith exit_on_error('x'): print(100_000 * 'x')"
+    code = "from vaswani_transformer.system.faults import exit_on_error\nwith exit_on_error('x'): print(100_000 * 'x')"
     program.write_text(code, encoding="utf-8")
     with start_python([program]) as process:
         process.stdout.close()

@@ -14,9 +14,9 @@ from helpers import TINY, call_recipe, option_words, start_python, write_pairs
 from safetensors.torch import load_file
 
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.launch import cores, processes
-from vaswani_transformer.launch.processes import available_cores
 from vaswani_transformer.runs.records import RunRecord
+from vaswani_transformer.system import cores, processes
+from vaswani_transformer.system.processes import available_cores
 from vaswani_transformer.training.checkpoints import list_checkpoints
 
 

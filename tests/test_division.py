@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTrainer, VaswaniTrainingArguments
-from vaswani_transformer.data.batching import TokenBudgetBatchSampler
-from vaswani_transformer.data.division import divide_batches
+from vaswani_transformer.data.batching import TokenBudgetBatchSampler, divide_batches
 
 
 PROPERTY = settings(deadline=None, database=None)

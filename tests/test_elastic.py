@@ -11,8 +11,8 @@ from helpers import run_ranks
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer, VaswaniTrainer
 from vaswani_transformer.training.arguments import VaswaniTrainingArguments
+from vaswani_transformer.training.callbacks import derived_seed
 from vaswani_transformer.training.elastic import VirtualRanks, VirtualRankSampler
-from vaswani_transformer.training.randomness import derived_seed
 
 
 pytestmark = pytest.mark.system

@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 from helpers import limit_of_files, start_python
 
-from vaswani_transformer.io.digests import file_digest
-from vaswani_transformer.io.files import atomic_directory, atomic_remove, atomic_write, locked, read_json
-from vaswani_transformer.io.manifests import Manifest, find_damage
-from vaswani_transformer.io.origins import require_same_origin
+from vaswani_transformer.system.files import atomic_directory, atomic_remove, atomic_write, locked, read_json
+from vaswani_transformer.system.manifests import Manifest, file_digest, find_damage, require_same_origin
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -88,7 +86,7 @@ def test_an_earlier_directory_is_replaced_or_stays(tmp_path, monkeypatch):
 WRITES = """
 import os, signal, sys
 from pathlib import Path
-from vaswani_transformer.io.files import atomic_directory
+from vaswani_transformer.system.files import atomic_directory
 with atomic_directory(Path(sys.argv[1])) as directory:
     (directory / "first").touch()
     if sys.argv[2] == "killed":

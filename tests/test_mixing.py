@@ -9,8 +9,7 @@ from accelerate.data_loader import BatchSamplerShard
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from vaswani_transformer.data.batching import TokenBudgetBatchSampler
-from vaswani_transformer.data.mixing import MixedCorpus, Mixture
+from vaswani_transformer.data.batching import MixedCorpus, Mixture, TokenBudgetBatchSampler
 
 
 PROPERTY = settings(deadline=None, database=None)

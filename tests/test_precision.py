@@ -8,7 +8,7 @@ import torch
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.decoding.decoding_arguments import DecodingArguments
 from vaswani_transformer.decoding.saved_model import open_model
-from vaswani_transformer.launch import processor
+from vaswani_transformer.system import processor
 from vaswani_transformer.training import precision
 from vaswani_transformer.training.precision import compare, fastest_precision, relative_speeds, usable_precisions
 

@@ -21,7 +21,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.data.preparation_arguments import PreparationArguments
 from vaswani_transformer.data.prepared_directory import TrainingData, load_prepared
-from vaswani_transformer.io.files import locked
+from vaswani_transformer.system.files import locked
 
 
 # With rows that cleaning drops, at the beginning, in the middle and at the end.

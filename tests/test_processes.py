@@ -12,7 +12,7 @@ from helpers import free_port, start_python
 
 pytestmark = pytest.mark.system
 BOUND = 120  # seconds; the machine may be busy
-JOIN = "from datetime import timedelta\nfrom vaswani_transformer.launch.processes import join_process_group\n"
+JOIN = "from datetime import timedelta\nfrom vaswani_transformer.system.processes import join_process_group\n"
 
 # Runs a script in a child with a session of its own.
 FORK = """
@@ -62,8 +62,8 @@ def test_ranks_without_a_launcher_wait_for_the_main_process_at_work_but_not_for_
     script = write(
         tmp_path / "script.py",
         "import os, time, torch\n"
-        "from vaswani_transformer.launch.faults import joined_processes\n"
-        "from vaswani_transformer.launch.processes import main_process_first, on_main_process\n"
+        "from vaswani_transformer.system.faults import joined_processes\n"
+        "from vaswani_transformer.system.processes import main_process_first, on_main_process\n"
         "with joined_processes('script.py', 0.1, 'repeat the command'):\n"
         "    assert on_main_process(lambda: time.sleep(8) or 'result') == 'result'\n"
         "    with main_process_first():\n"

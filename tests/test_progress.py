@@ -12,7 +12,7 @@ from transformers import ProgressCallback
 
 from vaswani_transformer import VaswaniTrainer
 from vaswani_transformer.training.arguments import VaswaniTrainingArguments
-from vaswani_transformer.training.progress import TrainingProgress
+from vaswani_transformer.training.callbacks import TrainingProgress
 
 
 pytestmark = pytest.mark.system

@@ -11,11 +11,11 @@ import pytest
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.preparation import identify_inputs
-from vaswani_transformer.io.files import locked
 from vaswani_transformer.runs.records import ParentModel
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 from vaswani_transformer.runs.run_directory import load_record, open_run, record_settings, training_settings
 from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
+from vaswani_transformer.system.files import locked
 
 
 MODEL = {"d_model": 16, "d_ff": 16, "num_heads": 2, "dropout": 0.1}

@@ -19,8 +19,8 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import line_translation, sharded_translation
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.decoding.translation_options import TranslationOptions
-from vaswani_transformer.io.files import atomic_write
 from vaswani_transformer.model.pipeline_vaswani import Translation
+from vaswani_transformer.system.files import atomic_write
 
 
 LINES = [english for english, _ in phrasebook("test")[:9]] + ["", "one\u2028line", "Ünïcödé 🙂"]

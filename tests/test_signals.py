@@ -21,9 +21,9 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
-from vaswani_transformer.launch import signals
-from vaswani_transformer.launch.faults import Interrupted
-from vaswani_transformer.launch.signals import SignalCheckpoint
+from vaswani_transformer.system import signals
+from vaswani_transformer.system.faults import Interrupted
+from vaswani_transformer.system.signals import SignalCheckpoint
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 

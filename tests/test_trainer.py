@@ -41,7 +41,7 @@ from vaswani_transformer import (
     average_checkpoints,
     noam_learning_rate,
 )
-from vaswani_transformer.data.mixing import MixedCorpus
+from vaswani_transformer.data.batching import MixedCorpus
 from vaswani_transformer.training.callbacks import TimeLimit
 from vaswani_transformer.training.loss import LabelSmoothedLoss
 from vaswani_transformer.training.trainer import VaswaniTrainer

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from vaswani_transformer import CheckpointAveraging, VaswaniConfig
-from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.runs.fine_tuning import FineTuningArguments
 from vaswani_transformer.runs.run_arguments import ModelArguments
 from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun
+from vaswani_transformer.system.signals import SignalCheckpoint
 from vaswani_transformer.training.schedule import Ramps
 
 

@@ -24,9 +24,9 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.decoding.ensemble import Ensemble
-from vaswani_transformer.io.files import locked
 from vaswani_transformer.model import saved_model
 from vaswani_transformer.model.pipeline_vaswani import Translation
+from vaswani_transformer.system.files import locked
 
 
 RECIPE = REPOSITORY / "recipes" / "translate.py"

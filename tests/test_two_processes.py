@@ -8,8 +8,8 @@ from helpers import call_recipe, run_ranks, write_pairs
 from models import make_parser
 
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.launch import faults
 from vaswani_transformer.runs.records import ScoreRecord
+from vaswani_transformer.system import faults
 
 
 RECIPES = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from vaswani_transformer.io.typed_json import REST, Record
+from vaswani_transformer.system.typed_json import REST, Record
 
 
 @dataclass(frozen=True)

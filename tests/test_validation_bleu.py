@@ -12,9 +12,9 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 
 from vaswani_transformer import CheckpointAveraging, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.launch.faults import Interrupted
-from vaswani_transformer.launch.signals import SignalCheckpoint
 from vaswani_transformer.runs.validation_bleu import ValidationBleu
+from vaswani_transformer.system.faults import Interrupted
+from vaswani_transformer.system.signals import SignalCheckpoint
 from vaswani_transformer.training.callbacks import EarlyStopping
 from vaswani_transformer.training.schedule import NoamSchedule
 

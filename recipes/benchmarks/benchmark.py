@@ -7,14 +7,14 @@ from typing import Literal, TypeVar
 
 import torch
 
-from vaswani_transformer.io.console import printable
-from vaswani_transformer.io.files import atomic_write
-from vaswani_transformer.io.typed_json import Record
-from vaswani_transformer.launch.faults import exit_on_error
 from vaswani_transformer.options.arguments import option
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Provenance
+from vaswani_transformer.system.console import printable
+from vaswani_transformer.system.faults import exit_on_error
+from vaswani_transformer.system.files import atomic_write
+from vaswani_transformer.system.typed_json import Record
 
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "model_cards" / "benchmarks"

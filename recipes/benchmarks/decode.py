@@ -37,12 +37,12 @@ from vaswani_transformer.engines.marian import to_marian
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.io.typed_json import Record
-from vaswani_transformer.launch.memory import keep_freed_memory
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
+from vaswani_transformer.system.processor import keep_freed_memory
+from vaswani_transformer.system.typed_json import Record
 
 
 ALPHA = 0.6

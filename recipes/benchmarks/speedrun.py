@@ -39,10 +39,10 @@ from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.experiments.sweep import Job, train_all
-from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.records import Provenance, RunRecord
 from vaswani_transformer.runs.run_directory import RECORD_NAME
+from vaswani_transformer.system.typed_json import Record
 
 
 TARGET, ALPHA, SEEDS, BUDGET = 39.27, 1.0, 3, 24  # validation BLEU; least seeds; processor minutes

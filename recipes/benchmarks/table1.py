@@ -31,11 +31,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.io.typed_json import Record
 from vaswani_transformer.model.modeling_vaswani import eager_attention_forward, restricted_attention_forward
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
+from vaswani_transformer.system.typed_json import Record
 
 
 HEADS, KERNEL = 8, 3

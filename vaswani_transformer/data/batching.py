@@ -2,11 +2,128 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from .division import divide_batches
-from .mixing import MixedCorpus, Mixture
+
+# Time of a target token in units of a source token's: in the base model the decoder's layers and the logits have about
+# twice the multiplications of the encoder's layers and of the keys and values made of its output.
+_TARGET_COST = 2
+
+
+def divide_batches(starts: np.ndarray, source: np.ndarray, target: np.ndarray, num_parts: int) -> np.ndarray:
+    """Cut each batch into consecutive parts whose largest cost is as small as possible.
+
+    A part costs its padded source tokens plus twice its padded target tokens: a step takes as long as
+    its costliest part. Every part has at least one pair.
+
+    Args:
+        starts: `[batches + 1]` where each batch begins; each has at least `num_parts` pairs.
+        source: `[pairs]` source lengths.
+        target: `[pairs]` target lengths, ascending within each batch.
+        num_parts: Parts of each batch.
+
+    Returns:
+        `[batches * num_parts + 1]` where each part begins; the last entry is the number of pairs.
+    """
+    if num_parts == 1:
+        return starts
+    source, target_costs = source.astype(np.int64), _TARGET_COST * target.astype(np.int64)
+    parts = [
+        first + _cheapest_parts(source[first:end], target_costs[first:end], num_parts)
+        for first, end in pairwise(starts)
+    ]
+    return np.append(np.concatenate(parts), starts[-1])
+
+
+def _cheapest_parts(source: np.ndarray, target: np.ndarray, num_parts: int) -> np.ndarray:
+    """`[parts]` where the parts of one batch begin, given what the tokens of each side cost.
+
+    Bisection of the largest cost: if it is too low, parts that are filled from the first on do not reach the end.
+    """
+    too_low = (source + target).sum() // num_parts - 1  # without padding
+    enough = -(-len(source) // num_parts) * (source.max() + target.max())  # parts with equal counts cost no more
+    while enough - too_low > 1:
+        middle = (too_low + enough) // 2
+        if _fill(source, target, num_parts, middle)[-1] == len(source):
+            enough = middle
+        else:
+            too_low = middle
+    return _fill(source, target, num_parts, enough)[:-1]
+
+
+def _fill(source: np.ndarray, target: np.ndarray, num_parts: int, limit: int) -> np.ndarray:
+    """`[parts + 1]` where the parts begin, and the last one ends, if each takes as many pairs as its limit allows.
+
+    Args:
+        source: `[pairs]` costs of the source.
+        target: `[pairs]` costs of the target, ascending.
+        num_parts: Number of parts; each leaves a pair for every later one.
+        limit: Largest cost of a part.
+    """
+    starts = [0]
+    most = limit // (source + target).min()  # pairs of a part
+    for parts_left in reversed(range(num_parts)):
+        taken = slice(starts[-1], min(starts[-1] + most, len(source) - parts_left))
+        longest = np.maximum.accumulate(source[taken]) + target[taken]
+        costs = np.arange(1, len(longest) + 1) * longest  # of parts of 1, 2, ... pairs
+        starts.append(starts[-1] + int(np.searchsorted(costs, limit, side="right")))
+    return np.asarray(starts)
+
+
+@dataclass(frozen=True)
+class MixedCorpus:
+    """Rows of the training set from which pairs are drawn.
+
+    Attributes:
+        first: The first of its rows, which follow each other.
+        pairs: Number of its rows.
+        drawn: Pairs drawn for each epoch; some of them repeatedly if it has fewer.
+    """
+
+    first: int
+    pairs: int
+    drawn: int
+
+
+class Mixture:
+    """The rows of an epoch: all of the training corpus, and pairs drawn from other corpora.
+
+    A draw is a systematic sample (Madow & Madow, 1944) of the pairs sorted by size, equal ones in random order. Place p
+    of n gets one of the pairs p * N / n to (p + 1) * N / n of N. The largest pair that a place can get is therefore
+    known in advance, and batches planned for these pairs hold the pairs of every epoch. Each pair is drawn n / N times,
+    rounded down or up; the mean over epochs is exact.
+
+    Args:
+        sizes: `[rows]` sizes of all pairs, as in `BatchPlan`.
+        mixed: Corpora to draw from, behind the training corpus.
+
+    Attributes:
+        largest: `[places]` row with the largest pair that each place of an epoch can get.
+    """
+
+    def __init__(self, sizes: np.ndarray, mixed: Sequence[MixedCorpus] = ()) -> None:
+        self._mixed = mixed
+        self._train = np.arange(mixed[0].first if mixed else len(sizes))
+        self._sizes = [sizes[corpus.first : corpus.first + corpus.pairs] for corpus in mixed]
+        self.largest = self._rows([np.argsort(-each, kind="stable") for each in self._sizes], [0] * len(mixed))
+
+    def draw(self, generator: np.random.Generator) -> np.ndarray:
+        """`[places]` row in each place of an epoch."""
+        orders, starts = [], []
+        for sizes in self._sizes:
+            shuffled = generator.permutation(len(sizes))
+            orders.append(shuffled[np.argsort(-sizes[shuffled], kind="stable")])
+            starts.append(int(generator.integers(len(sizes))))
+        return self._rows(orders, starts)
+
+    def _rows(self, orders: Sequence[np.ndarray], starts: Sequence[int]) -> np.ndarray:
+        drawn = [
+            corpus.first + order[(np.arange(corpus.drawn) * corpus.pairs + start) // corpus.drawn]
+            for corpus, order, start in zip(self._mixed, orders, starts, strict=True)
+        ]
+        return np.concatenate([self._train, *drawn])
 
 
 @dataclass(frozen=True)

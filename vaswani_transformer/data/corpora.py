@@ -10,8 +10,8 @@ import numpy as np
 from datasets import Dataset, Features, Translation
 from datasets.exceptions import DatasetGenerationError
 
-from ..io.digests import content_digest
 from ..model.languages_vaswani import is_same_language, language_name
+from ..system.manifests import content_digest
 from .sources import HubDataset, Names, Source, TextFiles, find_source
 from .text_files import COMPRESSED
 

@@ -15,13 +15,11 @@ from accelerate.utils import patch_environment
 from datasets import Dataset, concatenate_datasets, interleave_datasets
 from transformers import PreTrainedTokenizerBase
 
-from ..io.digests import content_digest
-from ..io.files import Json, atomic_directory, file_errors_as_os_error, locked
-from ..io.manifests import Manifest
-from ..io.origins import identify_tokenizer, require_same_origin, without_places
-from ..launch.processes import available_cores, end_forks_with_this_process
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
+from ..system.files import Json, atomic_directory, file_errors_as_os_error, locked
+from ..system.manifests import Manifest, content_digest, identify_tokenizer, require_same_origin, without_places
+from ..system.processes import available_cores, end_forks_with_this_process
 from .cleaning import clean_corpus, encode_corpus
 from .corpora import sentences, spread
 from .preparation_arguments import TRAINED_ON, PreparationArguments

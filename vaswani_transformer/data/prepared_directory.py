@@ -17,11 +17,11 @@ from accelerate import PartialState
 from datasets import Dataset, concatenate_datasets, load_from_disk
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from ..io.console import errors_begin_with
-from ..io.files import Json
-from ..io.manifests import Manifest, find_damage
 from ..model.languages_vaswani import language_tag
-from .mixing import MixedCorpus
+from ..system.console import errors_begin_with
+from ..system.files import Json
+from ..system.manifests import Manifest, find_damage
+from .batching import MixedCorpus
 from .preparation_arguments import MIXED, TRAINED_ON
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from datasets import Dataset, IterableDataset, load_dataset
 
-from ..io.files import Json
-from ..io.origins import identify
 from ..model.languages_vaswani import is_same_language
+from ..system.files import Json
+from ..system.manifests import identify
 from .phrasebook import phrasebook
 from .tables import Pair, dataset_pairs, load_saved, read_table, table_kind
 from .text_files import read_lines

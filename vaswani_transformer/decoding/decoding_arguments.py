@@ -6,9 +6,8 @@ from typing import Any, Literal
 from accelerate import PartialState
 from transformers import PreTrainedModel
 
-from ..launch.memory import keep_freed_memory
-from ..launch.processor import warn_of_slow_bfloat16
 from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option, refuse_unused
+from ..system.processor import keep_freed_memory, warn_of_slow_bfloat16
 from .saved_model import SavedModel, open_model
 
 

@@ -22,11 +22,11 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ..io.console import errors_begin_with
-from ..io.files import atomic_write, locked, read_json
-from ..io.manifests import MANIFEST_NAME, MODEL_FILES, find_damage
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.search_options_vaswani import LENGTH_FIELDS
+from ..system.console import errors_begin_with
+from ..system.files import atomic_write, locked, read_json
+from ..system.manifests import MANIFEST_NAME, MODEL_FILES, find_damage
 
 
 _PICKLED = "pytorch_model.bin"

@@ -14,8 +14,8 @@ from typing import cast
 
 from tqdm.auto import tqdm
 
-from ..io.files import atomic_write, locked, read_json
-from ..io.origins import require_same_origin
+from ..system.files import atomic_write, locked, read_json
+from ..system.manifests import require_same_origin
 from .decoding_arguments import DecodingPrecision
 from .line_translation import LineTranslator
 from .translation_options import TranslationOptions

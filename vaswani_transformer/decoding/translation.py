@@ -8,8 +8,8 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..io.console import ProgressBar
 from ..model.pipeline_vaswani import Translation, translate_in_batches
+from ..system.console import ProgressBar
 
 
 T = TypeVar("T")

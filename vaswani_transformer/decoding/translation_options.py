@@ -10,11 +10,10 @@ from transformers import PreTrainedConfig
 from ..data.tables import read_table, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..engines.exported_model import engine_digest, is_engine_name, no_export
-from ..io.digests import matching_files_digest
-from ..io.files import Json, require_new_file
-from ..io.manifests import MODEL_FILES
 from ..model.languages_vaswani import Directions
 from ..options.arguments import decisive_values, option, refuse_unused
+from ..system.files import Json, require_new_file
+from ..system.manifests import MODEL_FILES, matching_files_digest
 from .decoding_arguments import GenerationArguments
 from .ensemble import require_same_tokens
 from .saved_model import SavedModel

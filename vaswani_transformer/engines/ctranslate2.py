@@ -14,10 +14,10 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from ..convert.weights import SPECIAL_IDS
-from ..io.files import read_json
-from ..launch.processor import has_products_of
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
+from ..system.files import read_json
+from ..system.processor import has_products_of
 from .engine import Engine
 from .export_directory import PLAIN, UNUSED, export_directory, require_fields, save_stock_tokenizer
 

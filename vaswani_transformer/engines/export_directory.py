@@ -12,11 +12,10 @@ from tokenizers import Regex, Tokenizer, decoders
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from .. import __version__
-from ..io.digests import content_digest
-from ..io.files import Json, atomic_directory
-from ..io.manifests import Manifest
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.tokenization_vaswani import VaswaniTokenizer
+from ..system.files import Json, atomic_directory
+from ..system.manifests import Manifest, content_digest
 
 
 PARITY = "parity.json"

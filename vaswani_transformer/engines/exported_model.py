@@ -12,12 +12,11 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..io.digests import content_digest, matching_files_digest
-from ..io.files import locked, read_json
-from ..io.manifests import Manifest, find_damage
 from ..model.generation_vaswani import search_options
 from ..model.languages_vaswani import Directions
 from ..model.search_options_vaswani import LENGTH_FIELDS
+from ..system.files import locked, read_json
+from ..system.manifests import Manifest, content_digest, find_damage, matching_files_digest
 from .engine import Engine
 from .export_directory import is_export, origin
 

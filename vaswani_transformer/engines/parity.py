@@ -10,10 +10,10 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from ..evaluation.scores import BleuScore, sacrebleu_score
-from ..io.typed_json import Record
 from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.search_options_vaswani import SearchOptions
+from ..system.typed_json import Record
 from .engine import Engine
 from .transformers_engine import best_hypotheses
 

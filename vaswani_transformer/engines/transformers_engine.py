@@ -8,8 +8,8 @@ import torch
 from transformers import PreTrainedModel
 
 from ..convert.weights import SPECIAL_IDS
-from ..io.console import ProgressBar
 from ..model.search_options_vaswani import SearchOptions
+from ..system.console import ProgressBar
 from .engine import Engine
 
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.batching import plan_batches
-from ..io.console import ProgressBar
+from ..system.console import ProgressBar
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..io.files import atomic_write
 from ..model.configuration_vaswani import VaswaniConfig
+from ..system.files import atomic_write
 from .comparison import SweepRecord, SweepScore
 from .numbers import PAPER_SCORES, PAPER_TRAININGS, TOKENS_PER_SENTENCE, paper_cost
 

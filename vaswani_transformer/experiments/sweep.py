@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from ..io.console import printable
-from ..launch.processes import LAUNCHER
 from ..runs.records import RunRecord
+from ..system.console import printable
+from ..system.processes import LAUNCHER
 
 
 @dataclass(frozen=True)

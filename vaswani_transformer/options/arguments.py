@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from ..io.files import Json
+from ..system.files import Json
 
 
 # What depends on the value of an option; None if no result does.

@@ -13,7 +13,7 @@ import datasets
 from transformers import HfArgumentParser
 from transformers.utils import logging
 
-from ..io.console import one_line, program_name
+from ..system.console import one_line, program_name
 from .arguments import check_values
 from .config_file import read_config
 

@@ -7,9 +7,9 @@ from typing import Any
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..decoding.translation import search_on_all_processes
-from ..io.typed_json import Record
 from ..model.parse_sequence_vaswani import Parse
 from ..model.parsing_vaswani import parse_in_batches
+from ..system.typed_json import Record
 from .evalb import ParsingScore, SentenceScore, score_parse
 
 

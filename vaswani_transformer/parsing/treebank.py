@@ -19,11 +19,9 @@ from nltk import Tree
 
 from ..data.corpora import spread
 from ..data.text_files import read_lines
-from ..io.digests import content_digest
-from ..io.files import Json, atomic_directory, locked
-from ..io.manifests import Manifest, find_damage
-from ..io.origins import identify, require_same_origin
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels, parse_of_sequence
+from ..system.files import Json, atomic_directory, locked
+from ..system.manifests import Manifest, content_digest, find_damage, identify, require_same_origin
 from .recombination import Recombiner
 from .tokenizer import VaswaniParsingTokenizer
 from .treebank_options import TreebankOptions

@@ -3,7 +3,7 @@
 from contextlib import ExitStack
 from pathlib import Path
 
-from ..io.files import locked
+from ..system.files import locked
 from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
 from .records import ProjectionRecord, ScoreRecord
 

@@ -13,10 +13,10 @@ from transformers import PreTrainedConfig
 from ..data.preparation_arguments import PreparationArguments
 from ..data.prepared_directory import TrainingData
 from ..decoding.saved_model import SavedModel, open_model
-from ..io.digests import matching_files_digest
 from ..model.tokenization_vaswani import for_targets
 from ..options.arguments import COUNT, POSITIVE, option, refuse_unused
 from ..options.parser import RecipeParser
+from ..system.manifests import matching_files_digest
 from ..training.schedule import noam_learning_rate
 from .records import ParentModel, RunRecord
 from .run_arguments import DataArguments, ModelArguments

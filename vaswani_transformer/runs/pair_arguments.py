@@ -10,9 +10,9 @@ from transformers import PreTrainedConfig
 from ..data.corpora import load_parallel_corpus, resolve_languages
 from ..decoding.decoding_arguments import DecodingArguments
 from ..decoding.saved_model import SavedModel
-from ..launch.processes import main_process_first
 from ..model.languages_vaswani import Directions
 from ..options.arguments import option
+from ..system.processes import main_process_first
 
 
 def languages_to_score(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import fields
 
-from ..io.files import Json
+from ..system.files import Json
 from .run_arguments import DataArguments, ModelArguments
 from .training_arguments import RecipeTrainingArguments
 

@@ -17,8 +17,8 @@ from transformers import PreTrainedModel
 
 from ..data.preparation_arguments import PreparationArguments
 from ..data.prepared_directory import TrainingData
-from ..io.console import program_name
-from ..io.typed_json import from_json
+from ..system.console import program_name
+from ..system.typed_json import from_json
 from .records import Provenance, RunData, RunModel
 
 

@@ -2,7 +2,7 @@
 
 from huggingface_hub import HfApi
 
-from ..io.manifests import MANIFEST_NAME, MODEL_FILES
+from ..system.manifests import MANIFEST_NAME, MODEL_FILES
 
 
 # What a run publishes of its directory. Other files may reveal the user's machine, or hold tokens.

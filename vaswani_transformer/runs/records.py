@@ -13,7 +13,7 @@ from ..evaluation.pathologies import Pathologies
 from ..evaluation.perplexity import Perplexity
 from ..evaluation.projection import Projection
 from ..evaluation.scores import BleuScore, LengthGroup, PairedComparison, Score, Scores
-from ..io.typed_json import REST, Record
+from ..system.typed_json import REST, Record
 from .costs import TrainingCost
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from transformers.utils import logging
 
 from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
-from ..io.files import Json, atomic_write, locked, read_json
-from ..io.origins import require_same_origin
-from ..launch.processes import on_each_machine, on_main_process
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import decisive_names, decisive_values
+from ..system.files import Json, atomic_write, locked, read_json
+from ..system.manifests import require_same_origin
+from ..system.processes import on_each_machine, on_main_process
 from ..training.checkpoints import newest_complete_checkpoint
 from .records import ParentModel
 from .run_arguments import ModelArguments

@@ -18,23 +18,21 @@ from ..data.cleaning import describe_cleaning
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import TrainingData
 from ..decoding.saved_model import SavedModel
-from ..io.console import program_name
-from ..io.digests import content_digest
-from ..io.files import Json
-from ..io.typed_json import from_json
-from ..launch.faults import exit_on_error
-from ..launch.memory import keep_freed_memory
-from ..launch.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
-from ..launch.processor import warn_of_slow_bfloat16
-from ..launch.signals import SignalCheckpoint
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import decisive_values
+from ..system.console import program_name
+from ..system.faults import exit_on_error
+from ..system.files import Json
+from ..system.manifests import content_digest
+from ..system.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
+from ..system.processor import keep_freed_memory, warn_of_slow_bfloat16
+from ..system.signals import SignalCheckpoint
+from ..system.typed_json import from_json
 from ..training.averaging import CheckpointAveraging
-from ..training.callbacks import EarlyStopping, TimeLimit
+from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.elastic_trainer import ElasticTrainer
 from ..training.precision import fastest_precision, relative_speeds
-from ..training.progress import TrainingProgress
 from ..training.schedule import NoamSchedule, Ramps, WarmupCheck, steps_of_warmup
 from ..training.trainer import VaswaniTrainer
 from .costs import measure_cost

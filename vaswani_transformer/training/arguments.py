@@ -9,8 +9,8 @@ import torch
 from accelerate.utils import parse_flag_from_env
 from transformers import Seq2SeqTrainingArguments
 
-from ..launch.processes import join_process_group
 from ..options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Interval, check_values, option, refuse_unused
+from ..system.processes import join_process_group
 
 
 @dataclass

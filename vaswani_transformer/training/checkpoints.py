@@ -18,9 +18,9 @@ from transformers.trainer import SCHEDULER_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, logging
 
-from ..io.files import atomic_remove, publish, read_json
-from ..io.manifests import MANIFEST_NAME, find_damage
-from ..launch.processes import on_each_machine, on_main_process
+from ..system.files import atomic_remove, publish, read_json
+from ..system.manifests import MANIFEST_NAME, find_damage
+from ..system.processes import on_each_machine, on_main_process
 
 
 logger = logging.get_logger(__name__)

@@ -5,8 +5,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from .callbacks import derived_seed
 from .elastic import MicroBatch, MicroBatches, VirtualRanks, VirtualRankSampler
-from .randomness import derived_seed
 from .trainer import VaswaniTrainer
 
 

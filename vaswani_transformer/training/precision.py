@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from transformers import AutoModelForSeq2SeqLM, PreTrainedConfig
 
-from ..launch.processor import has_products_of
+from ..system.processor import has_products_of
 from .loss import LabelSmoothedLoss
 
 

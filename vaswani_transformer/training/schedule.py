@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
-from ..launch.processes import may_synchronize
+from ..system.processes import may_synchronize
 from .callbacks import TrainingTotals, minutes_since, training_began
 
 

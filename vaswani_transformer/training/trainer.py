@@ -18,15 +18,14 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput
 
-from ..data.batching import TokenBudgetBatchSampler
-from ..data.mixing import MixedCorpus
-from ..io.files import file_errors_as_os_error, publish
-from ..io.manifests import MODEL_FILES, Manifest
-from ..launch.processes import all_ranks_or_none
-from ..launch.signals import LoaderSignals
+from ..data.batching import MixedCorpus, TokenBudgetBatchSampler
+from ..system.files import file_errors_as_os_error, publish
+from ..system.manifests import MODEL_FILES, Manifest
+from ..system.processes import all_ranks_or_none
+from ..system.signals import LoaderSignals
 from .arguments import VaswaniTrainingArguments
 from .averaging import CheckpointAveraging
-from .callbacks import TrainingTotals
+from .callbacks import SeedByRank, TrainingTotals, derived_seed
 from .checkpoints import (
     STAGING_NAME,
     list_checkpoints,
@@ -41,7 +40,6 @@ from .flops import training_flops
 from .likelihood import CorpusLikelihood
 from .loss import LabelSmoothedLoss
 from .muon import Muon, parameter_groups
-from .randomness import SeedByRank, derived_seed
 
 
 class VaswaniTrainer(Seq2SeqTrainer):

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..io.console import ProgressBar
 from ..model.beam_search_vaswani import SentenceProcessor
+from ..system.console import ProgressBar
 from .tokens import token_texts
 
 

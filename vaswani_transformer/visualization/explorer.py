@@ -16,9 +16,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from ..io.files import atomic_write
 from ..model.languages_vaswani import Directions, split_paragraphs
 from ..model.tokenization_vaswani import for_targets
+from ..system.files import atomic_write
 from .alternatives import Choice, find_alternatives
 from .attention import AttentionWeights, join_words, merge_words, read_attention, word_starts
 from .search_trace import trace_search

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..io.files import atomic_write
 from ..model.modeling_vaswani import sinusoidal_positions
+from ..system.files import atomic_write
 from .attention import AttentionWeights, Kind, join_words, merge_words, read_attention, word_starts
 
 

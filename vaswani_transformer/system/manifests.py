@@ -1,12 +1,14 @@
 """Manifests: the files of a complete directory, and their damage."""
 
+import hashlib
 import json
-from collections.abc import Iterable
+import os
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .digests import file_digest
 from .files import Json, atomic_write, read_json
 
 
@@ -105,3 +107,77 @@ def find_damage(directory: str | Path, *patterns: str) -> str | None:
         if file_digest(path) != digest:
             return f"{path.name} has changed since it was written"
     return None
+
+
+_digests: dict[tuple[int, ...], str] = {}  # by device, inode, size and time of the last change
+
+
+def file_digest(path: str | Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal; a program reads a file that does not change only once."""
+    with open(path, "rb") as file:
+        stat = os.fstat(file.fileno())
+        key = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns)
+        digest = _digests.get(key) or hashlib.file_digest(file, "sha256").hexdigest()
+    # As in git: a file that changed within the last second may change again without getting another time.
+    if time.time_ns() - stat.st_ctime_ns > 1e9:
+        _digests[key] = digest
+    return digest
+
+
+def content_digest(content: Json) -> str:
+    """SHA-256 of a JSON value, whatever the order of its keys, in hexadecimal."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def matching_files_digest(directory: Path, patterns: Iterable[str]) -> str | None:
+    """Digest of the names and contents of matching files, wherever the directory lies; None if no file matches."""
+    files: dict[str, Json] = {path.name: file_digest(path) for pattern in patterns for path in directory.glob(pattern)}
+    return content_digest(files) if files else None
+
+
+def identify(path: str | Path) -> Json:
+    """Describe an input file for a record, by its place and digest."""
+    path = Path(path)
+    return {"file": str(path.absolute()), "sha256": file_digest(path)}
+
+
+def identify_tokenizer(name: str) -> Json:
+    """Describe a saved tokenizer for a record: its files by their common digest, one of the Hub by its name."""
+    if (digest := matching_files_digest(Path(name), TOKENIZER_FILES)) is not None:
+        return {"file": str(Path(name).absolute()), "sha256": digest}
+    return {"name": name}
+
+
+def require_same_origin(before: Mapping[str, Json], now: Mapping[str, Json], what: str, advice: str) -> None:
+    """Compare the recorded origin of a directory with that of the command that wants to use it.
+
+    Entries that only one of them has do not count. A file is compared by its content, and shown by its name.
+
+    Raises:
+        ValueError: An entry differs: "{what} width (1.0 then, 0.5 now); {advice}".
+    """
+    different = [
+        f"{name} ({_text(before[name])} then, {_text(value)} now)"
+        for name, value in now.items()
+        if name in before and without_places(before[name]) != without_places(value)
+    ]
+    if different:
+        raise ValueError(f"{what} {', '.join(different)}; {advice}")
+
+
+def without_places(value: Json) -> Json:
+    """What is compared: an origin, or an entry of it, with the digest in place of an input file."""
+    if isinstance(value, list):
+        return [without_places(each) for each in value]
+    if isinstance(value, dict) and "sha256" not in value:
+        return {name: without_places(each) for name, each in value.items()}
+    return value["sha256"] if isinstance(value, dict) else value
+
+
+def _text(value: Json) -> str:
+    """What a message shows: names of input files, and of corpora and tokenizers of the Hub."""
+    if isinstance(value, list):
+        return " ".join(_text(each) for each in value)
+    if isinstance(value, dict) and "name" in value:
+        return " ".join(str(value[key]) for key in ("name", "config") if value.get(key) is not None)
+    return str(value.get("file", value) if isinstance(value, dict) else value)

@@ -16,7 +16,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
-from ..io.console import one_line, program_name
+from .console import one_line, program_name
 from .processes import is_first, join_process_group, leave_process_group
 
 

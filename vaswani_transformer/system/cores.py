@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch.distributed import TCPStore
 
-from ..io.console import program_name
+from .console import program_name
 from .processes import LAUNCHER, OTHER_LAUNCHERS, available_cores, end_with_parent
 
 

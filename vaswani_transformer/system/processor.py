@@ -1,7 +1,9 @@
 """Products of narrow numbers that a processor has instructions for."""
 
+import ctypes
 import logging
 import os
+import platform
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -40,3 +42,16 @@ def warn_of_slow_bfloat16() -> None:
     """Warn once if this processor computes more slowly in bfloat16 than in float32."""
     if not has_products_of("bfloat16"):
         logging.getLogger(__name__).warning(SLOW_BFLOAT16)
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep the buffers that a training step frees, for the next step; elsewhere do nothing.
+
+    By default glibc returns large buffers to the kernel, which must clear every page when they are allocated again.
+    """
+    if platform.libc_ver()[0] != "glibc":
+        return
+    m_trim_threshold, m_top_pad, m_mmap_max = -1, -2, -4  # from malloc.h
+    mallopt = ctypes.CDLL(None).mallopt
+    for parameter, value in ((m_mmap_max, 0), (m_trim_threshold, 2**31 - 1), (m_top_pad, 2**28)):
+        mallopt(parameter, value)

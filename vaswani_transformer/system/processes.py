@@ -30,7 +30,7 @@ from accelerate.utils import gather_object, parse_flag_from_env
 from torch.distributed import PrefixStore, Store, TCPStore
 from transformers import TrainingArguments
 
-from ..io.files import file_errors_as_os_error
+from .files import file_errors_as_os_error
 
 
 if torch.distributed.is_available():
