@@ -7,12 +7,14 @@ import shutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from helpers import BOX, REPOSITORY, call_recipe
 from models import distinct
+from tokenizers import normalizers
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, pipeline
 from transformers.utils.logging import warning_once
 
@@ -21,10 +23,12 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.ensemble import Ensemble
 from vaswani_transformer.decoding.saved_model import SavedModel
 from vaswani_transformer.engines import exported_model
+from vaswani_transformer.model import pipeline_vaswani
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
+from vaswani_transformer.engines import ctranslate2 as ctranslate2_engine  # noqa: E402
 from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator, export_ctranslate2  # noqa: E402 - needs it
 
 
@@ -62,7 +66,7 @@ def test_a_file_is_translated_as_by_the_engine_alone(saved, tmp_path):
 
 def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path):
     (tmp_path / "input").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
-    export_ctranslate2(distinct(len(tokenizer)), tokenizer, tmp_path / "other")
+    export_ctranslate2(AutoModelForSeq2SeqLM.from_pretrained(saved), tokenizer, tmp_path / "other", "int8")
     options = ("--model", saved, "--input", tmp_path / "input", "--output", tmp_path / "found.jsonl")
     options += ("--split_sentences", "false", "--engine")
     call_recipe("translate.py", *options, saved / "engine", "--shard", "0/2")
@@ -92,8 +96,8 @@ def test_what_an_engine_cannot_do_is_refused(options, message, saved, tmp_path):
 
 
 def test_a_source_longer_than_the_positions_is_cut_with_a_warning(saved, tokenizer, caplog):
-    model = distinct(len(tokenizer))
-    model.generation_config.update(max_new_tokens=3)
+    model = AutoModelForSeq2SeqLM.from_pretrained(saved)
+    model.generation_config.update(max_new_tokens=3, max_new_tokens_over_source=None)
     engine = exported_model.ExportedModel(saved / "engine", model, tokenizer)
     ids = torch.randint(3, len(tokenizer), (2, 5000))
     ids[:, -1] = tokenizer.eos_token_id
@@ -108,12 +112,32 @@ def test_a_source_longer_than_the_positions_is_cut_with_a_warning(saved, tokeniz
     assert found[:, 0].eq(0).all()
 
 
-def test_an_export_of_another_vocabulary_is_refused(saved, tokenizer):
+def test_an_export_of_another_model_or_tokenizer_is_refused(saved, tokenizer):
     shouted = [sentence.upper() for pair in phrasebook("validation") for sentence in pair]
     other = VaswaniTokenizer.train(shouted, len(tokenizer), show_progress=False)
-    assert len(other) == len(tokenizer)
-    with pytest.raises(ValueError, match=r"engine: .* was not made of this model, which has another vocabulary"):
-        exported_model.ExportedModel(saved / "engine", distinct(50), other)
+    model = AutoModelForSeq2SeqLM.from_pretrained(saved)
+    exported_model.ExportedModel(saved / "engine", model, tokenizer)
+    with pytest.raises(ValueError, match=r"^engine: .* was made of a model with another tokenizer; export this"):
+        exported_model.ExportedModel(saved / "engine", model, other)
+    model.model.shared.weight.data[7, 0] += 1
+    with pytest.raises(ValueError, match=r"^engine: .* was made of a model with another weights; export this"):
+        exported_model.ExportedModel(saved / "engine", model, tokenizer)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"num_return_sequences": 3}, {"num_beams": 1}, {"length_penalty": 0.0}, {"num_beams": 2}], ids=str
+)
+def test_sentences_of_many_lengths_have_the_translations_of_each_alone(options, saved, tokenizer):
+    """Each has its own limit, of five tokens more than its source; this model often reaches it."""
+    engine = CTranslate2Translator(saved / "engine")
+    search = replace(engine.search, **options)
+    sources = tokenizer([line for line in LINES if line]).input_ids
+    assert len({len(source) for source in sources}) > 4
+    expected = [engine.n_best([source], search)[0] for source in sources]
+    assert engine.n_best(sources, search) == expected
+    reached = [len(ranked[0]) == len(source) + 5 for ranked, source in zip(expected, sources, strict=True)]
+    assert any(reached)
+    assert {len(ranked) for ranked in expected} == {options.get("num_return_sequences", 1)}
 
 
 def test_n_best_with_scores_are_in_the_order_of_the_scores(saved, monkeypatch):
@@ -129,11 +153,19 @@ def test_n_best_with_scores_are_in_the_order_of_the_scores(saved, monkeypatch):
         assert [record["confidence"] is None for record in records] == [False, True, True, True]
 
 
-def test_a_damaged_export_is_named(saved, tokenizer, tmp_path):
-    damaged = shutil.copytree(saved / "engine", tmp_path / "damaged")
-    (damaged / "model.bin").write_bytes((damaged / "model.bin").read_bytes()[:5000])
-    with pytest.raises(ValueError, match=r"^engine: .*; remove .*damaged if it is damaged"):
-        exported_model.ExportedModel(damaged, distinct(len(tokenizer)), tokenizer)
+def test_each_damaged_file_of_an_export_is_named(saved, tokenizer, tmp_path):
+    model, damaged = (
+        AutoModelForSeq2SeqLM.from_pretrained(saved),
+        shutil.copytree(saved / "engine", tmp_path / "damaged"),
+    )
+    for path in sorted(damaged.iterdir()):
+        content = path.read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+        message = "is no export" if path.name == "manifest.json" else f"{path.name} has .*; export the model again with"
+        with pytest.raises(ValueError, match=f"^engine: .*damaged.* {message}"):
+            exported_model.ExportedModel(damaged, model, tokenizer)
+        path.write_bytes(content)
+    exported_model.ExportedModel(damaged, model, tokenizer)
 
 
 def test_a_model_with_adapters_is_not_exported_without_them(tokenizer, cache):
@@ -166,11 +198,11 @@ def test_a_named_engine_is_exported_once_for_two_programs_and_anew_for_other_wei
     assert first.parent == cache
     model.config.confidence_curve = [[-1.0, 30.0]]  # changes no translation
     assert exported_model.exported("ctranslate2", model, tokenizer) == first
-    assert exports == [{}]
+    assert exports == [{"force": False}]
     assert exported_model.exported("ctranslate2:int8", model, tokenizer) != first
     model.model.shared.weight.data[7, 0] += 1
     assert exported_model.exported("ctranslate2", model, tokenizer) != first
-    assert exports == [{}, {"quantization": "int8"}, {}]
+    assert exports == [{"force": False}, {"force": False, "quantization": "int8"}, {"force": False}]
     sizes = sorted((path / "model.bin").stat().st_size for path in cache.iterdir() if path.is_dir())
     assert sizes[0] < sizes[1] == sizes[2]
 
@@ -208,10 +240,33 @@ def test_the_pipelines_records_are_those_without_an_engine(trained, tokenizer, c
         assert other["confidence"] == pytest.approx(record["confidence"], abs=1e-3)
 
 
-def test_a_hub_pipeline_without_the_package_says_what_is_missing(saved, monkeypatch):
-    monkeypatch.setitem(sys.modules, "vaswani_transformer.engines.exported_model", None)
-    with pytest.raises(ImportError, match=r"^engine: .*; install the package vaswani_transformer, or leave "):
-        pipeline("translation", model=str(saved), engine="ctranslate2")
+def test_an_export_in_the_cache_is_made_anew_if_it_is_damaged_and_for_another_tokenizer(
+    saved, tokenizer, cache, caplog, monkeypatch
+):
+    model = AutoModelForSeq2SeqLM.from_pretrained(saved)
+    first = exported_model.exported("ctranslate2", model, tokenizer)
+    (first / "model.bin").write_bytes(b"")
+    caplog.clear()
+    assert exported_model.exported("ctranslate2", model, tokenizer) == first
+    assert [record.getMessage() for record in caplog.records] == [
+        f"engine: ctranslate2 is made of the model, anew, since its model.bin has 0 bytes instead of "
+        f"{(first / 'model.bin').stat().st_size}: {first}"
+    ]
+    lower = copy.deepcopy(tokenizer)
+    lower.backend_tokenizer.normalizer = normalizers.Lowercase()
+    second = exported_model.exported("ctranslate2", model, lower)
+    assert second != first
+    assert (second / "tokenizer.json").read_text() != (first / "tokenizer.json").read_text()
+    monkeypatch.setattr(ctranslate2_engine, "VERSION", "another")
+    assert exported_model.exported("ctranslate2", model, tokenizer) not in (first, second)
+
+
+def test_a_hub_pipeline_without_the_package_says_what_is_missing(saved, tokenizer):
+    parts = {"model": AutoModelForSeq2SeqLM.from_pretrained(saved), "tokenizer": tokenizer}
+    with pytest.raises(ImportError, match=r"^engine: needs the package vaswani_transformer; install and import it"):
+        pipeline_vaswani.VaswaniTranslationPipeline(**parts, engine="ctranslate2")
+    with pytest.raises(ImportError, match=r"^force_words: needs the package vaswani_transformer; install and import"):
+        pipeline_vaswani.VaswaniTranslationPipeline(**parts)("A line.", force_words=["word"])
 
 
 def test_an_engine_that_is_not_installed_is_named_with_its_extra(saved, monkeypatch):

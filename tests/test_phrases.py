@@ -11,6 +11,7 @@ from transformers import pipeline
 
 from vaswani_transformer import Ensemble, ForcedPhrases, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.decoding.phrases import with_forced_words
 from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
 
 
@@ -37,10 +38,11 @@ def occurs(word, text):
 
 @pytest.mark.parametrize("words", WORDS, ids=str)
 def test_forced_words_are_whole_words_of_every_translation(words, words_tokenizer):
+    loop = with_forced_words({"force_words": words}, words_tokenizer)
     for seed, (num_beams, returned) in enumerate([(2, 1), (4, 1), (20, 2)]):
         model = lively(len(words_tokenizer), seed)
         settings = {"num_beams": num_beams, "num_return_sequences": returned, "max_new_tokens": 25}
-        for _, ranked in translate_in_batches(model, words_tokenizer, TEXTS, force_words=words, **settings):
+        for _, ranked in translate_in_batches(model, words_tokenizer, TEXTS, **loop, **settings):
             for word in words:
                 alternatives = [word] if isinstance(word, str) else word
                 for each in itertools.chain.from_iterable(ranked):
