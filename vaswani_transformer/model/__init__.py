@@ -5,7 +5,5 @@ follows imports of the form `from .name import ...` from the file of the model's
 these files, `*_vaswani.py`; a parser has `parsing_vaswani.py` and `parse_sequence_vaswani.py`, too. They import each
 other, libraries that come with transformers, and, if they are installed, sentencex and nltk.
 
-Not copied are `tokenization_vaswani.py`, because a saved tokenizer loads as transformers' plain fast tokenizer,
-`ensemble.py`, `phrases.py`, `registration.py`, `saved_model.py` and `target_tokenizer.py`. `saved_model.py` is the only
-one that imports from another directory of the package.
+Not copied is `tokenization_vaswani.py`, because a saved tokenizer loads as transformers' plain fast tokenizer.
 """
