@@ -20,7 +20,7 @@ from accelerate import PartialState
 from rich.table import Table
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
-from vaswani_transformer.data.corpora import spread
+from vaswani_transformer.data.corpora import evenly_spaced
 from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS
 from vaswani_transformer.evaluation.perplexity import perplexity
@@ -181,7 +181,7 @@ def f1_by_step(
 ) -> list[CheckpointF1]:
     """Greedily decoded F1 of ten of the checkpoints, by step. Collective."""
     steps, curve = [*checkpoints], []
-    for step in (steps[place] for place in spread(len(steps), 10)):
+    for step in (steps[place] for place in evenly_spaced(len(steps), 10)):
         parses = parse_corpus(load_parser(checkpoints[step]), tokenizer, gold.sentences, num_beams=1)
         curve.append(CheckpointF1(step, len(gold.trees), score_parser(gold.trees, parses).all_sentences.f1))
     return curve

@@ -35,7 +35,7 @@ from vaswani_transformer.training.callbacks import TimeLimit
 from vaswani_transformer.training.divergence import DivergenceError
 from vaswani_transformer.training.elastic_trainer import ElasticTrainer
 from vaswani_transformer.training.loss import LabelSmoothedLoss
-from vaswani_transformer.training.schedule import Ramps
+from vaswani_transformer.training.schedule import WarmupCooldown
 
 
 NUM_ROWS = 30
@@ -316,7 +316,7 @@ def main(folder: Path) -> None:
     # The first process's clock says after its third step that it is time to stop, and in its first that the warm-up,
     # of four steps, is over.
     clock = Clock((600, 1)[rank])
-    ends = [clock, TimeLimit(30), Ramps(4, falls=True, minutes=30)]
+    ends = [clock, TimeLimit(30), WarmupCooldown(4, falls=True, minutes=30)]
     limited = make_trainer(model(), tokenizer, folder / "limited", callbacks=ends)
     limited.train()
     clock.stop()

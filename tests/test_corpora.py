@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vaswani_transformer.data import sources
-from vaswani_transformer.data.corpora import load_parallel_corpus, resolve_languages, spread
+from vaswani_transformer.data.corpora import evenly_spaced, load_parallel_corpus, resolve_languages
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.sources import HubDataset, Phrasebook, Tables, TextFiles, find_source
 from vaswani_transformer.data.text_files import read_lines
@@ -117,7 +117,7 @@ def test_rows_lie_in_the_given_cache_and_are_read_once(folder, monkeypatch):
 @settings(deadline=None, database=None)
 @given(st.integers(1, 200), st.integers(1, 250))
 def test_a_sample_is_spread_evenly(length, count):
-    chosen = spread(length, count).tolist()
+    chosen = evenly_spaced(length, count).tolist()
     assert len(chosen) == min(length, count)
     assert chosen == sorted(set(chosen))
     gaps = [after - before for before, after in zip(chosen, [*chosen[1:], length], strict=True)]

@@ -23,7 +23,7 @@ from vaswani_transformer import (
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training import callbacks
 from vaswani_transformer.training.arguments import VaswaniTrainingArguments
-from vaswani_transformer.training.schedule import Ramps, WarmupCheck, steps_of_warmup
+from vaswani_transformer.training.schedule import WarmupCheck, WarmupCooldown, steps_of_warmup
 
 
 pytestmark = pytest.mark.system
@@ -87,7 +87,7 @@ def test_the_rate_is_applied_and_logged_with_any_other_option(tiny, stock_traine
 
 @pytest.mark.parametrize("noam", [True, False])
 def test_a_cooldown_ends_any_schedule_at_zero(tiny, stock_trainer, noam):
-    callbacks = [NoamSchedule(WARMUP), Ramps(cooldown=0.4), recorder := Recorder()]
+    callbacks = [NoamSchedule(WARMUP), WarmupCooldown(cooldown=0.4), recorder := Recorder()]
     settings = {"max_steps": 10, "learning_rate": 7.0, "lr_scheduler_type": "constant"}
     trainer = stock_trainer(tiny, *callbacks[0 if noam else 1 :], **settings)
     trainer.train()
@@ -108,7 +108,7 @@ def six_seconds_a_step(monkeypatch):
 
 def test_a_cooldown_ends_with_the_minutes(tiny, stock_trainer, six_seconds_a_step):
     settings = {"max_steps": 8, "learning_rate": 8.0, "lr_scheduler_type": "constant"}
-    stock_trainer(tiny, Ramps(cooldown=1.0, minutes=0.5), recorder := Recorder(), **settings).train()
+    stock_trainer(tiny, WarmupCooldown(cooldown=1.0, minutes=0.5), recorder := Recorder(), **settings).train()
     seconds = [6, 12, 18, 24, 30, 36, 42, 48]
     steps = [0, 1, 2, 3, 4, 5, 6, 7]
     done = [min(1.0, max(each / 30, step / 8)) for each, step in zip(seconds, steps, strict=True)]
@@ -117,7 +117,7 @@ def test_a_cooldown_ends_with_the_minutes(tiny, stock_trainer, six_seconds_a_ste
 
 def with_warmup(noam: bool, minutes: float | None) -> list[TrainerCallback]:
     """The callbacks of a warm-up of six steps, in a training of so many minutes, or of a number of steps."""
-    return [*[NoamSchedule(6)] * noam, Ramps(6, noam, minutes=minutes)]
+    return [*[NoamSchedule(6)] * noam, WarmupCooldown(6, noam, minutes=minutes)]
 
 
 def rates_of_warmup(noam: bool, cut: int | None) -> list[float]:
@@ -169,7 +169,7 @@ def test_a_resumed_training_knows_where_its_warm_up_was_cut(
 
 def test_a_constant_rate_has_no_warm_up_to_cut(tiny, stock_trainer, six_seconds_a_step, caplog):
     settings = {"learning_rate": 7.0, "lr_scheduler_type": "constant", "max_steps": 9}
-    trainer = stock_trainer(tiny, Ramps(minutes=4), recorder := Recorder(), **settings)
+    trainer = stock_trainer(tiny, WarmupCooldown(minutes=4), recorder := Recorder(), **settings)
     trainer.train()
     assert recorder.rates == [[7.0] * 2] * 9
     assert steps_of_warmup(trainer.state, 0) == 0
@@ -190,7 +190,7 @@ def test_the_papers_depth_learns_after_a_warm_up_that_was_cut(tokenizer, tmp_pat
         str(tmp_path), **options, save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True
     )
     clock = Clock(2.0)
-    schedule = [clock, NoamSchedule(300), Ramps(300, falls=True, minutes=54 * 2 / 60 / 0.1)]
+    schedule = [clock, NoamSchedule(300), WarmupCooldown(300, falls=True, minutes=54 * 2 / 60 / 0.1)]
     trainer = VaswaniTrainer(
         VaswaniForConditionalGeneration(config),
         args,
@@ -220,7 +220,7 @@ def test_a_warm_up_that_the_training_does_not_reach_is_told(tiny, stock_trainer,
 def test_a_skipped_step_is_not_cooled_twice(tiny):
     optimizer = torch.optim.SGD(tiny.parameters(), lr=8.0)
     scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1.0)
-    cooldown, args, control = Ramps(cooldown=1.0), SimpleNamespace(world_size=1), TrainerControl()
+    cooldown, args, control = WarmupCooldown(cooldown=1.0), SimpleNamespace(world_size=1), TrainerControl()
     found = []
     for step, is_skipped in enumerate((False, True, True, False)):
         state = TrainerState(global_step=step, max_steps=4)

@@ -11,7 +11,7 @@ from vaswani_transformer.runs.run_arguments import ModelArguments
 from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun
 from vaswani_transformer.system.signals import SignalCheckpoint
-from vaswani_transformer.training.schedule import Ramps
+from vaswani_transformer.training.schedule import WarmupCooldown
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_the_last_checkpoint_is_scored_beside_its_average(run, tmp_path):
 def test_a_resumed_training_of_steps_keeps_the_cut_of_its_warm_up(run, options):
     for name, value in options.items():
         setattr(run.args, name, value)
-    assert Ramps in map(type, run._schedule())
+    assert WarmupCooldown in map(type, run._schedule())
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from rich.progress import track
 from transformers import PreTrainedModel
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
-from vaswani_transformer.data.corpora import spread
+from vaswani_transformer.data.corpora import evenly_spaced
 from vaswani_transformer.decoding.saved_model import SavedModel, open_model
 from vaswani_transformer.engines.exported_model import exported
 from vaswani_transformer.engines.marian import to_marian
@@ -263,7 +263,7 @@ def as_markdown(record: DecodeRecord) -> str:
 def measure(args: Arguments) -> Iterator[DecodeRecord]:
     """The tables so far, after each number of beams."""
     lines, translations = read_text(args.text, args.references)
-    chosen = [place for place in spread(len(lines), args.sentences) if lines[place].strip()]
+    chosen = [place for place in evenly_spaced(len(lines), args.sentences) if lines[place].strip()]
     sentences = [lines[place].strip() for place in chosen]
     references = translations and [translations[place] for place in chosen]
     saved = open_model(args.model, model_type="vaswani")

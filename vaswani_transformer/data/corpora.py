@@ -147,7 +147,7 @@ def sentences(corpus: Dataset, languages: Sequence[str], batch_size: int = 1000)
             yield from (pair[language] for language in languages)
 
 
-def spread(length: int, count: int) -> np.ndarray:
+def evenly_spaced(length: int, count: int) -> np.ndarray:
     """`[min(count, length)]` indices of a sample that is spread evenly over `length` rows."""
     count = min(count, length)
     return -(-np.arange(count) * length // count)

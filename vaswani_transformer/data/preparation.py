@@ -18,10 +18,10 @@ from transformers import PreTrainedTokenizerBase
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
 from ..system.files import Json, atomic_directory, file_errors_as_os_error, locked
-from ..system.manifests import Manifest, content_digest, identify_tokenizer, require_same_origin, without_places
+from ..system.manifests import Manifest, content_digest, digests_only, identify_tokenizer, require_same_origin
 from ..system.processes import available_cores, end_forks_with_this_process
 from .cleaning import clean_corpus, encode_corpus
-from .corpora import sentences, spread
+from .corpora import evenly_spaced, sentences
 from .preparation_arguments import TRAINED_ON, PreparationArguments
 from .prepared_directory import TOKENIZER, TrainingData, load_prepared, load_tokenizer, read_notes
 
@@ -58,7 +58,7 @@ def load_corpora(
     inputs = inputs or identify_inputs(args)
     if directory is None:
         versions = {name: version(name) for name in _VERSIONS}
-        digest = content_digest(without_places({**decisive_values(args, "data"), **inputs, **versions}))
+        digest = content_digest(digests_only({**decisive_values(args, "data"), **inputs, **versions}))
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", digest[:32])
     directory = Path(directory)
     if _missing_parts(directory, args, inputs):
@@ -117,7 +117,7 @@ def _writing(folder: Path, notes: dict[str, Json]) -> Iterator[Path]:
 
 def _learn_tokenizer(corpus: Dataset, args: PreparationArguments) -> VaswaniTokenizer:
     """A tokenizer trained on a sample of a corpus."""
-    sample = corpus.select(spread(len(corpus), args.tokenizer_sample))
+    sample = corpus.select(evenly_spaced(len(corpus), args.tokenizer_sample))
     return VaswaniTokenizer.train(
         sentences(sample, args.languages),
         args.vocab_size,

@@ -17,7 +17,7 @@ from typing import Any
 import datasets
 from nltk import Tree
 
-from ..data.corpora import spread
+from ..data.corpora import evenly_spaced
 from ..data.text_files import read_lines
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels, parse_of_sequence
 from ..system.files import Json, atomic_directory, locked
@@ -161,5 +161,5 @@ class GoldTrees:
 
     def sample(self, size: int) -> "GoldTrees":
         """`size` sentences, evenly spaced; all, if there are fewer."""
-        places = spread(len(self.trees), size)
+        places = evenly_spaced(len(self.trees), size)
         return replace(self, sentences=[self.sentences[n] for n in places], trees=[self.trees[n] for n in places])

@@ -33,7 +33,7 @@ from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.elastic_trainer import ElasticTrainer
 from ..training.precision import fastest_precision, relative_speeds
-from ..training.schedule import NoamSchedule, Ramps, WarmupCheck, steps_of_warmup
+from ..training.schedule import NoamSchedule, WarmupCheck, WarmupCooldown, steps_of_warmup
 from ..training.trainer import VaswaniTrainer
 from .costs import measure_cost
 from .plots import plot_learning_curve
@@ -214,7 +214,7 @@ class TrainingRun:
         elif self._warmup_steps:
             yield WarmupCheck(self._warmup_steps)
         if self._warmup_steps or args.cooldown:  # without minutes, too: a resumed warm-up may have been cut before
-            yield Ramps(self._warmup_steps, is_papers, args.cooldown, args.max_minutes)
+            yield WarmupCooldown(self._warmup_steps, is_papers, args.cooldown, args.max_minutes)
         if args.early_stopping_patience is not None:
             yield EarlyStopping(args.early_stopping_patience)
 

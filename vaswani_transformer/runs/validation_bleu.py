@@ -8,7 +8,7 @@ from accelerate import PartialState
 from sacrebleu.metrics import BLEU
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..data.corpora import sentences, spread
+from ..data.corpora import evenly_spaced, sentences
 from ..data.prepared_directory import TrainingData
 from ..decoding.translation import translate_corpus
 from ..evaluation.scores import sacrebleu_score, sacrebleu_tokenizer, two_sided_bootstrap
@@ -34,7 +34,7 @@ class ValidationBleu:
     def on_sample(cls, data: TrainingData, config: PreTrainedConfig, count: int, num_beams: int | None = None) -> Self:
         """BLEU of `count` sentences of the validation corpus, evenly spaced."""
         corpus = data.text["validation"]
-        sample = corpus.select(spread(len(corpus), count))
+        sample = corpus.select(evenly_spaced(len(corpus), count))
         languages = config.source_language, config.target_language
         source, reference = (list(sentences(sample, [language])) for language in languages)
         return cls(source, reference, data.tokenizer, num_beams)

@@ -159,18 +159,18 @@ def require_same_origin(before: Mapping[str, Json], now: Mapping[str, Json], wha
     different = [
         f"{name} ({_text(before[name])} then, {_text(value)} now)"
         for name, value in now.items()
-        if name in before and without_places(before[name]) != without_places(value)
+        if name in before and digests_only(before[name]) != digests_only(value)
     ]
     if different:
         raise ValueError(f"{what} {', '.join(different)}; {advice}")
 
 
-def without_places(value: Json) -> Json:
+def digests_only(value: Json) -> Json:
     """What is compared: an origin, or an entry of it, with the digest in place of an input file."""
     if isinstance(value, list):
-        return [without_places(each) for each in value]
+        return [digests_only(each) for each in value]
     if isinstance(value, dict) and "sha256" not in value:
-        return {name: without_places(each) for name, each in value.items()}
+        return {name: digests_only(each) for name, each in value.items()}
     return value["sha256"] if isinstance(value, dict) else value
 
 

@@ -5,7 +5,7 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedModel
 
-from ..data.corpora import spread
+from ..data.corpora import evenly_spaced
 
 
 # Share of co-occurrence in an embedding. Random parts fill up its norm, which is about 1.
@@ -32,7 +32,7 @@ def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed:
     Returns:
         `[vocabulary, d_model]`; zeros for tokens that do not occur, and for all tokens of a single pair.
     """
-    taken = pairs.select(spread(len(pairs), _MOST_PAIRS))
+    taken = pairs.select(evenly_spaced(len(pairs), _MOST_PAIRS))
     rows = [np.unique([*source, *target]) for source, target in zip(taken["input_ids"], taken["labels"], strict=True)]
     tokens = torch.from_numpy(np.concatenate(rows))  # [occurrences]
     columns = torch.repeat_interleave(torch.tensor([len(row) for row in rows]))  # [occurrences], pairs of the tokens

@@ -78,7 +78,7 @@ class NoamSchedule(WarmupCheck):
         _set_rates(kwargs["optimizer"], kwargs["lr_scheduler"], [rate] * len(kwargs["optimizer"].param_groups))
 
 
-class Ramps(TrainerCallback):
+class WarmupCooldown(TrainerCallback):
     """Fits the rise and the fall of any schedule's rate into the time of the training.
 
     A warm-up ends after its steps, or after a tenth of the minutes, if that comes first. The rate then has risen as
