@@ -14,10 +14,11 @@ The same command continues after an interruption, on any number of processes: fi
 `--lines_per_shard` lines are kept in `<output>.shards/` until the output is written. Standard input and output need a
 single process, and cannot be continued.
 
-`--shard 3/100` translates the fourth of a hundred equal ranges of lines, on any machine that sees the files:
+`--shard 3/100` translates the fourth of a hundred equal ranges of lines, on any machine that sees the files. The command
+without it translates the ranges that are missing or damaged, and writes the output:
 
     python recipes/translate.py --model runs/demo --input news.en --output news.de --shard 3/100
-    cat news.de.shards/*-of-00100 > news.de
+    python recipes/translate.py --model runs/demo --input news.en --output news.de
 
 An output named `.jsonl` has the pairs, in the columns that training reads: a synthetic corpus for distillation or, from
 a model of the reverse direction, for back-translation. It may have several translations of each line, the best of the
@@ -77,7 +78,7 @@ class TranslateArguments(TranslationOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.shard is not None and self.is_stream:
-            raise ValueError("shard: is a range of lines of a file; give --input and --output")
+            raise ValueError("shard: --shard needs --input and --output")
 
     @property
     def is_stream(self) -> bool:
@@ -139,7 +140,7 @@ def translate_shard(args: TranslateArguments) -> None:
 def parse_shard(text: str) -> tuple[int, int]:
     """The number of a shard and of all shards, such as 3/100."""
     match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if match is None or not int(match[1]) < int(match[2]) < 100_000:  # five digits, so that `cat` keeps the order
+    if match is None or not int(match[1]) < int(match[2]) < 100_000:  # the names have five digits
         raise ValueError(f"shard: must be a number from 0 and that of all shards, such as 3/100, is {text}")
     return int(match[1]), int(match[2])
 

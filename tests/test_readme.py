@@ -212,7 +212,7 @@ def in_seconds(command: str, words: list[str]) -> tuple[list[str], str]:
     if "--project" in words:
         product = "runs/scores/projection.json"
     if "--shard" in words:
-        product = f"{product}.shards/{'-of-'.join(part.zfill(5) for part in words[-1].split('/'))}"
+        product = f"{product}.shards/{'-of-'.join(part.zfill(5) for part in words[-1].split('/'))}.gz"
     return [*arguments, *(word for name, value in changes.items() for word in (f"--{name}", *value.split()))], product
 
 

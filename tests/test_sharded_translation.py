@@ -1,5 +1,6 @@
 """Ranges of lines, translated by several commands in any order, are what one command writes."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -49,19 +50,49 @@ def translate(lively_model, source):
     return translate
 
 
-def collected(output: Path, count: int) -> bytes:
-    """What `cat` makes of all shards."""
-    files = sorted(Path(f"{output}.shards").glob(f"*-of-{count:05d}"))
-    assert len(files) == count
-    return b"".join(file.read_bytes() for file in files)
-
-
 @pytest.mark.parametrize(("name", "options"), OPTIONS.values(), ids=OPTIONS)
 def test_shards_in_any_order_are_what_one_command_writes(translate, tmp_path, name, options):
     translate(tmp_path / f"whole-{name}", "--lines_per_shard", 4, *options)
     for number in (1, 2, 0):
         translate(tmp_path / name, "--shard", f"{number}/3", *options)
-    assert collected(tmp_path / name, 3) == (tmp_path / f"whole-{name}").read_bytes()
+    shards = sorted(path.name for path in (tmp_path / f"{name}.shards").glob("*.gz"))
+    assert shards == [f"0000{number}-of-00003.gz" for number in range(3)]
+    translate(tmp_path / name, *options)
+    assert (tmp_path / name).read_bytes() == (tmp_path / f"whole-{name}").read_bytes()
+    assert not (tmp_path / f"{name}.shards").exists()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (None, None),  # is missing
+        (lambda content: b"", "has 0 translations instead of 4"),
+        (lambda content: content[:-9], "is damaged"),
+        (lambda content: content[:20] + bytes([content[20] ^ 1]) + content[21:], "is damaged"),
+        (lambda content: gzip.compress(gzip.decompress(content)[:-5]), "has 3 translations instead of 4"),
+    ],
+    ids=["missing", "empty", "cut off", "changed", "a line less"],
+)
+def test_a_damaged_shard_is_translated_again(translate, tmp_path, damage, message, caplog):
+    translate(tmp_path / "whole")
+    for number in range(3):
+        translate(tmp_path / "out", "--shard", f"{number}/3")
+    shard = tmp_path / "out.shards" / "00001-of-00003.gz"
+    content = shard.read_bytes()
+    shard.unlink()
+    if damage is not None:
+        shard.write_bytes(damage(content))
+    translate(tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+    warnings = [each.getMessage() for each in caplog.records if "translated again" in each.getMessage()]
+    assert len(warnings) == (damage is not None)
+    assert all(f"{shard} {message}" in warning for warning in warnings)
+
+
+def test_shards_of_one_number_only_are_collected(translate, tmp_path):
+    translate(tmp_path / "out", "--shard", "1/3")
+    with pytest.raises(SystemExit, match="holds part of another translation, which differs in shards"):
+        translate(tmp_path / "out", "--shard", "1/4")
 
 
 @pytest.mark.parametrize(("lines", "count"), [(LINES, 5), (LINES[-3:], 4)], ids=["unequal ranges", "an empty range"])
@@ -74,14 +105,17 @@ def test_shards_have_all_lines_once(translate, source, tmp_path, lines, count, m
     )
     for number in range(count):
         translate(tmp_path / "out", "--shard", f"{number}/{count}")
-    assert collected(tmp_path / "out", count).decode() == "".join(" ".join(line.splitlines()) + "\n" for line in lines)
+    monkeypatch.setattr(ShardedTranslation, "translate", lambda *_: None)  # nothing is missing
+    translate(tmp_path / "out")
+    expected = "".join(" ".join(line.splitlines()) + "\n" for line in lines)
+    assert (tmp_path / "out").read_text(encoding="utf-8") == expected
 
 
 def test_a_finished_shard_is_left_alone_and_a_second_attempt_gives_the_same_bytes(
     translate, tmp_path, capsys, monkeypatch
 ):
     translate(tmp_path / "out", "--shard", "1/4")
-    shard = tmp_path / "out.shards" / "00001-of-00004"
+    shard = tmp_path / "out.shards" / "00001-of-00004.gz"
     content = shard.read_bytes()
     shard.unlink()
     translate(tmp_path / "out", "--shard", "1/4")
@@ -141,4 +175,5 @@ def test_a_task_of_slurm_translates_its_shard(source, tmp_path, lively_model):
     options = ["--model", lively_model, "--input", source, "--output", tmp_path / "out", "--max_new_tokens", 6]
     command = ["bash", "recipes/cluster/slurm.sh", 4, *options]
     subprocess.run([*map(str, command)], cwd=REPOSITORY, env=environment, check=True)
-    assert (tmp_path / "out.shards" / "00003-of-00004").read_bytes().count(b"\n") == 3
+    content = gzip.decompress((tmp_path / "out.shards" / "00003-of-00004.gz").read_bytes())
+    assert content.count(b"\n") == 3

@@ -3,7 +3,7 @@
 #
 #     sbatch --array=0-499%64 recipes/cluster/slurm.sh 500 --model runs/demo --input news.en --output news.de
 #     ls news.de.shards  # to start a task again does no harm
-#     cat news.de.shards/*-of-00500 > news.de
+#     python recipes/translate.py --model runs/demo --input news.en --output news.de  # collects the shards
 #SBATCH --job-name=translate
 #SBATCH --ntasks=1
 #SBATCH --gpus-per-task=1

@@ -1,11 +1,16 @@
 """Translation of a file in shards, which are ranges of its lines, by any process on any machine.
 
-OUTPUT.shards/00003-of-00100    translations of the lines of the fourth of a hundred shards
-OUTPUT.shards/options.json      model, options and input, which are the same for all shards
+OUTPUT.shards/00003-of-00100.gz    translations of the lines of the fourth of a hundred shards
+OUTPUT.shards/options.json         model, options, input and number of shards, which are the same for all
+
+gzip's check sum and length tell damage and cut-offs, and each shard must have a translation of each of its lines.
 """
 
+import gzip
 import json
+import logging
 import time
+import zlib
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from hashlib import sha256
@@ -21,6 +26,9 @@ from .line_translation import LineTranslator
 from .translation_options import TranslationOptions
 
 
+logger = logging.getLogger(__name__)
+
+
 class ShardedTranslation:
     """The shards of one translation: which are missing, what they are made of, and the output made of them.
 
@@ -28,8 +36,8 @@ class ShardedTranslation:
 
     Args:
         options: What to translate, and how; input and output are files.
-        count: Number of shards.
-        lines_per_shard: Instead of `count`: most lines of a shard.
+        count: Number of shards; by default as an earlier command recorded it.
+        lines_per_shard: Most lines of a shard, without `count` and a record.
         overwrite: Whether the output may replace an earlier file; if shards of it exist, it may.
 
     Attributes:
@@ -55,11 +63,13 @@ class ShardedTranslation:
         options.require_output(overwrite or self._record_path.exists())
         self.models = options.open_models()
         self.lines = list(options.lines(self.models[0].config))
+        if count is None and self._record_path.exists():
+            count = int(str(read_json(self._record_path).get("shards", 0)))
         self.count = -(-len(self.lines) // lines_per_shard) if count is None else count
 
     def path(self, number: int) -> Path:
         """The file of a finished shard."""
-        return self._folder / f"{number:05d}-of-{self.count:05d}"
+        return self._folder / f"{number:05d}-of-{self.count:05d}.gz"
 
     def sources(self, number: int) -> list[str]:
         """The lines of a shard."""
@@ -69,8 +79,8 @@ class ShardedTranslation:
     def begin(self, choose_precision: Callable[[], DecodingPrecision] = lambda: "auto") -> list[int]:
         """Record the options, or compare them with the record of an earlier command; call it before `translate`.
 
-        `choose_precision` is called if neither the user nor an earlier command has chosen. Returns the numbers of the
-        shards that are not finished.
+        `choose_precision` is called if neither the user nor an earlier command has chosen. Shards that are damaged are
+        deleted, with a warning. Returns the numbers of the shards that are not finished.
 
         Raises:
             ValueError: That command's input, model or options are different.
@@ -80,7 +90,11 @@ class ShardedTranslation:
         if options.precision == "auto":
             options.precision = choose_precision() if is_new else cast(DecodingPrecision, read_json(path)["precision"])
         digest = sha256("\n".join(self.lines).encode()).hexdigest()
-        record = {"input": f"{len(self.lines)} lines, sha256 {digest}", **options.record(self.models)}
+        record = {
+            "input": f"{len(self.lines)} lines, sha256 {digest}",
+            "shards": self.count,
+            **options.record(self.models),
+        }
         if is_new:
             self._translator = LineTranslator(self.models, options)  # a model that cannot be loaded leaves no record
             with locked(path, "output", wait=True):
@@ -92,13 +106,22 @@ class ShardedTranslation:
             f"output: {self._folder} holds part of another translation, which differs in",
             "repeat its command to continue it, or delete the folder to start from the beginning",
         )
-        return self._missing()
+        missing = self._missing()
+        for number in sorted({*range(self.count)} - {*missing}):
+            try:
+                self._content(number)
+            except ValueError as error:
+                logger.warning(f"{error}; its lines are translated again")
+                self.path(number).unlink(missing_ok=True)
+                missing.append(number)
+        return sorted(missing)
 
     def translate(self, numbers: Collection[int], bar: tqdm | None = None) -> None:
         """Translate the shards of these `numbers`; each is written atomically."""
         for number in numbers:
             self._translator = self._translator or LineTranslator(self.models, self.options)
-            atomic_write(self.path(number), self._translator.translate(number, self.sources(number), bar))
+            content = b"".join(self._translator.translate(number, self.sources(number), bar))
+            atomic_write(self.path(number), [gzip.compress(content, mtime=0)])
 
     def wait(self, minutes: float) -> None:
         """Wait until all shards are finished, by other processes too.
@@ -121,14 +144,29 @@ class ShardedTranslation:
                 )
 
     def collect(self) -> None:
-        """Write the output from all shards, in order, and remove them."""
-        atomic_write(self.options.output, (self.path(number).read_bytes() for number in range(self.count)))
+        """Write the output from all shards, in order, and remove them.
+
+        Raises:
+            ValueError: A shard is damaged.
+        """
+        atomic_write(self.options.output, map(self._content, range(self.count)))
         for pattern in ("*-of-*", "options.json*"):  # last the record, which tells whose output it is
             for path in self._folder.glob(pattern):
                 path.unlink()
         with suppress(OSError):  # it has files of others
             self._folder.rmdir()
 
+    def _content(self, number: int) -> bytes:
+        """The translations of a finished shard; raises a ValueError if it is damaged."""
+        path, expected = self.path(number), len(self.sources(number)) * self.options.num_return_sequences
+        try:
+            content = gzip.decompress(path.read_bytes())
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"output: {path} is damaged ({error})") from None
+        if (found := content.count(b"\n")) != expected:
+            raise ValueError(f"output: {path} has {found} translations instead of {expected}")
+        return content
+
     def _missing(self) -> list[int]:
-        finished = {path.name for path in self._folder.glob(f"*-of-{self.count:05d}")}
+        finished = {path.name for path in self._folder.glob(f"*-of-{self.count:05d}.gz")}
         return [number for number in range(self.count) if self.path(number).name not in finished]
