@@ -14,8 +14,8 @@ The same command continues after an interruption, on any number of processes: fi
 `--lines_per_shard` lines are kept in `<output>.shards/` until the output is written. Standard input and output need a
 single process, and cannot be continued.
 
-`--shard 3/100` translates the fourth of a hundred equal ranges of lines, on any machine that sees the files. The command
-without it translates the ranges that are missing or damaged, and writes the output:
+`--shard 3/100` translates the fourth of a hundred equal ranges of lines, on any machine that sees the files. The
+command without it translates the ranges that are missing or damaged, and writes the output:
 
     python recipes/translate.py --model runs/demo --input news.en --output news.de --shard 3/100
     python recipes/translate.py --model runs/demo --input news.en --output news.de
