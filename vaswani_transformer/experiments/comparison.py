@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 from scipy.stats import ttest_1samp
 
 from ..io.typed_json import Record
-from ..runs.paper_values import departures
+from ..runs.model_card import departures
 from ..runs.records import Provenance, RunRecord, RunSettings
 from .numbers import PAPER_SCORES, RowCost
 
