@@ -12,11 +12,6 @@ confidence, the chrF to expect:
 
     python recipes/score.py --model runs/demo --source valid.en --reference valid.de --confidence
 
-Afterwards, `--project` tells the chrF to expect of the translations of a text without references, with intervals, and
-the lines to check, in `projection.json` beside `translations.txt`:
-
-    python recipes/score.py --model runs/demo --source news.en --project
-
 Beams and alphas on the development set; two systems, models or files, with paired bootstrap:
 
     python recipes/score.py --model runs/demo --test_set wmt13 --num_beams 1 2 4 8 --length_penalty 0.0 0.3 0.6 0.9
@@ -39,25 +34,21 @@ from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS, Decodi
 from vaswani_transformer.decoding.saved_model import SavedModel
 from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
-from vaswani_transformer.evaluation.pathologies import Pathologies, find_pathologies
-from vaswani_transformer.evaluation.projection import Projection, project
+from vaswani_transformer.evaluation.pathologies import Pathologies
 from vaswani_transformer.evaluation.scores import PairedComparison
-from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, read_text, sacrebleu_test_set
+from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.runs.evaluation_directory import claim, write_projection, write_scores
+from vaswani_transformer.runs.evaluation_directory import claim, write_scores
 from vaswani_transformer.runs.pair_arguments import languages_to_score
 from vaswani_transformer.runs.provenance import describe_run
-from vaswani_transformer.runs.records import ProjectionRecord, ScoreRecord, SearchScores
+from vaswani_transformer.runs.records import ScoreRecord, SearchScores
 from vaswani_transformer.runs.search_scores import reference_perplexity, score_systems
 from vaswani_transformer.runs.test_set_translations import Translations, search_grid, translate_test_set
 from vaswani_transformer.system.console import PlainConsole, printable
 from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.processes import on_main_process
-
-
-SHOWN = 10  # lines to check that are shown on the terminal
 
 
 @dataclass
@@ -81,18 +72,13 @@ class EvaluationArguments(DecodingArguments):
     confidence: bool = option(
         False, "Measure, on 200 sentences or more, what log-probabilities tell of quality, and keep it with the model."
     )
-    project: bool = option(False, "Tell the chrF to expect of a source without references, by the model's confidence.")
     output_dir: str = option("runs/evaluation", "Directory for all results.")
     overwrite: bool = option(False, "Replace an earlier evaluation there.")
 
     def __post_init__(self) -> None:
         if (self.model is None) == (self.hypotheses is None):
             raise ValueError("model, hypotheses: give exactly one, a saved model or a file of translations")
-        if self.project:
-            advice = "--project needs --model and --source only, and the model's own search; leave this option out"
-            unused = ("hypotheses", "compare", "reference", "test_set", "confidence", "num_beams", "length_penalty")
-            refuse_unused(self, dict.fromkeys(unused, advice))
-        elif (self.test_set is None) != bool(self.reference) or (self.test_set and self.source):
+        if (self.test_set is None) != bool(self.reference) or (self.test_set and self.source):
             raise ValueError("test_set, reference: give the name of a test set, or files: --source and --reference")
         if self.models and self.test_set is None and self.source is None:
             raise ValueError("source: give the sentences to translate")
@@ -117,7 +103,7 @@ class EvaluationArguments(DecodingArguments):
 def main() -> None:
     (args,) = RecipeParser((EvaluationArguments,)).parse()
     with joined_processes("score.py", args.timeout_minutes, "repeat the command"), ExitStack() as exit_stack:
-        (project_source if args.project else run)(args, exit_stack)
+        run(args, exit_stack)
 
 
 def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
@@ -148,45 +134,6 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
         show(record, test_set.sources, translations)
         if args.confidence:
             keep_curve(models[args.model], record)
-
-
-def project_source(args: EvaluationArguments, exit_stack: ExitStack) -> None:
-    """Translate a text without references, and project its scores. Collective."""
-    directory, saved = Path(args.output_dir), args.open(str(args.model))
-    on_main_process(lambda: claim(directory, args.overwrite, exit_stack))
-    source, target = languages_to_score([saved.config], args.source_language, args.target_language)
-    languages = source or "und", target or "und"
-    curve = getattr(saved.config, "confidence_curve", None)  # models of transformers have none
-    if curve and saved.config.language_tags:
-        directions = Directions(saved.config)
-        curve = curve.get(directions.languages(directions.tag(*languages))[1])
-    if not curve or len(curve[0]) == 2:
-        raise ValueError("project: the model's confidence was not measured for it; first use --confidence")
-    test_set = TestSet(str(args.source), languages, read_text(str(args.source))[0], [])
-    search = saved.config.confidence_search
-    translated = translate_test_set(args.load(saved), saved.tokenizer, test_set, search, args.tokens_per_batch, True)
-    if PartialState().is_main_process:
-        means = [score.mean if score.tokens else None for score in translated.scores or ()]
-        pathologies = find_pathologies(test_set.sources, translated.lines, None, languages)
-        pathological = [line for lines in pathologies.lines.values() for line in lines]
-        projection = project(curve, means, test_set.sources, pathological)
-        record = ProjectionRecord(
-            run=describe_run(), source=str(args.source), projection=projection, pathologies=pathologies
-        )
-        write_projection(directory, record, translated.lines)
-        show_projection(projection, test_set.sources, translated.lines)
-
-
-def show_projection(projection: Projection, sources: list[str], translations: list[str]) -> None:
-    console = PlainConsole()
-    table = Table("line", "chrF to expect", "source", "translation", title=f"{len(projection.check)} lines to check")
-    for line in projection.check[:SHOWN]:
-        expected = projection.lines[line - 1]
-        cell = "" if expected is None else f"{expected.chrf:.0f} ({expected.low:.0f} to {expected.high:.0f})"
-        table.add_row(str(line), cell, sources[line - 1], translations[line - 1])
-    console.print(table)
-    console.print(f"chrF to expect: {projection.chrf:.1f} ({projection.low:.1f} to {projection.high:.1f})")
-    console.print(f"{projection.outside:.1f} % of the lines are outside the log-probabilities that were measured")
 
 
 def open_test_set(args: EvaluationArguments, configs: list[PreTrainedConfig]) -> TestSet:

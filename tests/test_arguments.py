@@ -68,7 +68,9 @@ def test_the_help_begins_with_the_example_and_shows_options_with_defaults(monkey
     assert len(text.partition("\n\n")[0].splitlines()) == 1
     listed = {word.rstrip(",") for line in text.splitlines() for word in line.split()[:1]}
     assert {"--train", "--max_minutes", "--max_steps", "--save_steps", "--warmup_steps", "--config"} <= listed
-    assert "(default: 4000)" in " ".join(text.split())  # lines break where the terminal ends
+    joined = " ".join(text.split())  # lines break where the terminal ends
+    assert "(default: 4000)" in joined
+    assert "(default: None)" not in joined
     rare = {"--push_to_hub", "--neftune_noise_alpha"}
     assert not rare & listed
     monkeypatch.setattr("sys.argv", ["train_wmt.py", "--help_all"])
@@ -81,6 +83,20 @@ def test_a_page_of_reference_is_the_help_of_its_command(command):
     assert (FOLDER / f"{command}.md").read_text(encoding="utf-8") == page(command, recipes()[command])
 
 
+def test_options_have_one_spelling_which_the_error_for_a_dashed_one_names(monkeypatch, tmp_path):
+    parser = parser_of("train_wmt.py", monkeypatch)
+    assert not [name for name in parser._option_string_actions if "-" in name.lstrip("-")]
+    options = [name for name in parser._option_string_actions if "_" in name]
+    assert {"--d_k", "--hub_token", "--no_dataloader_pin_memory"} <= {*options}
+    for name in options:
+        dashed = name.replace("_", "-")
+        for words in ((dashed, "1"), (f"{dashed}=/a/long/path/to/some/file",)):
+            assert refusal(parser, *words).endswith(f"there is no option {words[0]}; is it {name}?")
+    (tmp_path / "c.yaml").write_text("save-steps: 5", encoding="utf-8")
+    message = refusal(parser, "--config", str(tmp_path / "c.yaml"))
+    assert message.endswith("c.yaml: there is no option 'save-steps'; is it --save_steps?")
+
+
 def test_each_page_of_reference_is_a_commands():
     assert {path.stem for path in FOLDER.iterdir()} == {*recipes()}
 
@@ -89,7 +105,7 @@ def test_each_page_of_reference_is_a_commands():
     ("recipe", "mistake", "message"),
     [
         ("train_wmt.py", "--warmup_steps=0", "warmup_steps: must be at least 1 and at most 2,147,483,647, is 0"),
-        ("train_parsing.py", "--learning_rate=a", "argument --learning_rate/--learning-rate: invalid float value: 'a'"),
+        ("train_parsing.py", "--learning_rate=a", "argument --learning_rate: invalid float value: 'a'"),
         ("reproduce_table3.py", "--config=options.yaml", "options.yaml: there is no option 'sav_steps'"),
         ("prepare_data.py", "--sav_steps=5", "there is no option --sav_steps=5; is it --save_steps?"),
     ],

@@ -15,7 +15,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.evaluation.confidence import fit_curve, measure_confidence
 from vaswani_transformer.model.scores_vaswani import _interpolate
-from vaswani_transformer.runs.records import ProjectionRecord, ScoreRecord
+from vaswani_transformer.runs.records import ScoreRecord
 from vaswani_transformer.system.manifests import MODEL_FILES, Manifest
 
 
@@ -141,12 +141,6 @@ def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_pa
     assert found[0]["confidence"] == pytest.approx(_interpolate(record.confidence.curve, mean))
     assert {**found[0], "confidence": None} == before
     assert found[1]["confidence"] is None  # of a blank line
-    call_recipe("score.py", "--model", model, "--source", "valid.en", "--project", "--output_dir", "projected")
-    record = ProjectionRecord.load(tmp_path / "projected" / "projection.json")
-    texts = (tmp_path / "projected" / "translations.txt").read_text(encoding="utf-8").splitlines()
-    assert texts[:200] == [*(tmp_path / "scores" / "translations.txt").read_text(encoding="utf-8").splitlines()][:200]
-    assert [line is None for line in record.projection.lines] == [False] * 200 + [True]
-    assert f"{record.projection.chrf:.1f} ({record.projection.low:.1f} to" in capsys.readouterr().out
 
 
 def test_a_text_with_many_translations_of_other_lengths_is_told_apart(lively_model, caplog):

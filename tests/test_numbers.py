@@ -5,7 +5,7 @@ import pytest
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.experiments.numbers import PAPER_SCORES
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
-from vaswani_transformer.runs.paper_values import PAPER_VALUES
+from vaswani_transformer.runs.model_card import PAPER_VALUES
 
 
 def test_every_row_of_table_3_has_its_scores():

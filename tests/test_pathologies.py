@@ -38,9 +38,6 @@ def test_planted_pathologies_have_their_lines(sides):
     pathologies = find_pathologies(sources, translations, [[text] for text in targets], EN_DE)
     assert pathologies.lines == {kind: [line] for line, kind in enumerate(planted, 1)}
     assert pathologies.shares["blank"] == 100 / len(sources)
-    without = find_pathologies(sources, translations, None, EN_DE)
-    assert all(line in without.lines[kind] for line, kind in enumerate(planted, 1))
-    assert sum(map(len, without.lines.values())) < len(planted) + 0.01 * len(sources)
 
 
 def test_what_equals_a_reference_or_translates_nothing_is_sound(sides):
@@ -68,17 +65,6 @@ def test_a_phrase_is_repeated_if_neither_the_source_nor_the_language_does(sides,
     sources, targets = sides
     detector = PathologyDetector([*sources, "Hens that lay them"], [*targets, "Hennen, die die legen"], EN_DE)
     assert (detector.kind(source, translation) == "repeated") == is_repeated
-
-
-def test_without_references_frequent_words_may_follow_themselves(sides):
-    sources, targets = sides
-    planted = {
-        "The hens that lay them.": "Hennen, die die legen.",
-        "No, Tom.": "Nein nein, Tom.",
-        "He is old.": "Er ist alt ist alt.",
-    }
-    found = find_pathologies([*planted, *sources], [*planted.values(), *targets], None, EN_DE)
-    assert found.lines["repeated"] == [2, 3]
 
 
 def test_where_characters_are_not_separated_phrases_of_four_are_repeated():

@@ -53,10 +53,10 @@ def test_published_paths_tell_of_no_user(value, shown):
 
 def test_a_published_command_tells_of_no_user_and_no_token(monkeypatch, tmp_path):
     options = ["--model", "/home/alice/m", "--output=/home/alice/o", "--text=a=/b", str(tmp_path), "two words"]
-    options += ["--hub_token", "secret", "--hub_token=secret", "--hub-token", "secret", "--hub-token=secret", "-n"]
+    options += ["--hub_token", "secret", "--hub_token=secret", "-n"]
     monkeypatch.setattr(sys, "argv", [str(Path.cwd() / "recipes" / "x.py"), *options])
     expected = f"python recipes/x.py --model m --output o --text a=/b {tmp_path.name} 'two words'"
-    assert describe_run().command == f"{expected} --hub_token ... --hub_token ... --hub-token ... --hub-token ... -n"
+    assert describe_run().command == f"{expected} --hub_token ... --hub_token ... -n"
 
 
 def test_the_command_is_vaswani_if_that_was_called(monkeypatch):

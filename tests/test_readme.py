@@ -23,7 +23,6 @@ from transformers import Seq2SeqTrainingArguments
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.decoding.saved_model import open_model
 
 
 DEMO = REPOSITORY / "runs" / "demo"
@@ -108,9 +107,6 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
     (tmp_path / "recipes").symlink_to(REPOSITORY / "recipes")
     for name in ("demo", "mine", "reverse", "seed-2", "student", "tatoeba_de_en", "tuned"):
         shutil.copytree(saved_model, tmp_path / "runs" / name)  # some commands change the model
-    curve = [[value, 50.0, 40.0, 60.0, 10.0, 100.0] for value in (-9.0, 0.0)]
-    search = {"num_beams": 1, "length_penalty": 0.6}
-    open_model(tmp_path / "runs" / "demo").update_config(confidence_curve=curve, confidence_search=search)
     (tmp_path / "runs" / "checkpoints").mkdir()
     (tmp_path / "runs" / "checkpoints" / "checkpoint-1").symlink_to(saved_model)
     make_parser(tmp_path / "runs" / "demo_parsing")
@@ -209,8 +205,6 @@ def in_seconds(command: str, words: list[str]) -> tuple[list[str], str]:
         changes = {name: value for name, value in changes.items() if f"--{name}" in words}
     if product.startswith("{output}"):
         product = product.format(output=words[words.index("--output") + 1])
-    if "--project" in words:
-        product = "runs/scores/projection.json"
     if "--shard" in words:
         product = f"{product}.shards/{'-of-'.join(part.zfill(5) for part in words[-1].split('/'))}.gz"
     return [*arguments, *(word for name, value in changes.items() for word in (f"--{name}", *value.split()))], product

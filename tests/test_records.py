@@ -8,7 +8,7 @@ from runs import run_results
 
 from vaswani_transformer.experiments.comparison import SweepRecord
 from vaswani_transformer.parsing.records import ParsingRecord
-from vaswani_transformer.runs.paper_values import departures
+from vaswani_transformer.runs.model_card import departures
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.system.typed_json import from_json, to_json
 

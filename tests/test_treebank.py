@@ -39,17 +39,6 @@ def test_gold_trees_count_several_times_beside_silver_ones(options, tmp_path):
     assert rows(tmp_path / "bank" / "validation.jsonl") == [mary, cat]
 
 
-def test_recombined_trees_follow_the_gold_and_silver_ones(options, tmp_path):
-    prepare_treebank(tmp_path / "bank", TreebankOptions(**options, recombined_copies=3))
-    _, _, go, *recombined = rows(tmp_path / "bank" / "train.jsonl")
-    assert go["en"] == "Go !"
-    # There are no more: with either subject, the other verb.
-    assert sorted(recombined, key=lambda row: row["en"]) == [
-        {"en": "Mary purrs .", "parse": "S NP NNP /NP VP VBZ /VP . /S"},
-        {"en": "The cat sleeps .", "parse": "S NP DT NN /NP VP VBZ /VP . /S"},
-    ]
-
-
 def test_words_and_labels_have_their_own_vocabularies(options, tmp_path):
     corpora = prepare_treebank(tmp_path / "bank", TreebankOptions(**options))
     tokenizer = VaswaniParsingTokenizer.from_pretrained(tmp_path / "bank" / "tokenizer")

@@ -16,8 +16,6 @@ adds the line, with the log and the results of each training; after an interrupt
         --processes 1 --parallel 2 \
         --validation data/multi30k/val.en.gz data/multi30k/val.de.gz \
         --test data/multi30k/test_2016_flickr.en.gz data/multi30k/test_2016_flickr.de.gz
-
-Lines by earlier rules are in `model_cards/benchmarks/speedrun_history.md`.
 """
 
 import math

@@ -25,10 +25,10 @@ from typing import Any, Literal
 import torch
 from benchmark import DeviceArguments, headline, run_benchmark
 from matplotlib.figure import Figure
-from memory import resident_bytes
 from rich.progress import track
 from torch import nn
 from torch.nn import functional as F
+from train_worker import resident_bytes
 
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.model.modeling_vaswani import eager_attention_forward, restricted_attention_forward

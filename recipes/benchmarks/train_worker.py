@@ -21,7 +21,6 @@ from typing import Any, TextIO
 
 import torch
 from datasets import Dataset, load_from_disk
-from memory import resident_bytes
 from torch import nn
 from torch.nn import functional as F
 from transformers import (
@@ -114,6 +113,12 @@ class Turn:
     target_tokens: int = 0
     shapes: list[tuple[int, int, int]] = field(default_factory=list)
     peak_bytes: int = 0
+
+
+def resident_bytes(name: str) -> int:
+    """Resident memory of this process on Linux: "VmRSS" now, "VmHWM" at its highest."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
 
 class Turns(TrainerCallback):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .projection import add_bounds
 from .scores import chrf_score, sentence_chrf
 
 
@@ -34,8 +33,8 @@ class ConfidenceReport:
     Each half of the sentences has the confidence of a curve that was fitted to the other half.
 
     Attributes:
-        curve: Fitted to all sentences: points of mean log-probability a token, and chrF, both ascending, with what
-            `add_bounds` adds; the first and the last bound the measured range.
+        curve: Fitted to all sentences: points of mean log-probability a token, and chrF, both ascending; the first and
+            the last bound the measured range.
         rank_correlation: Spearman's, between mean log-probability a token and chrF.
         calibration_error: Mean distance of confidence and chrF of a bin.
         bins: Translations by confidence, ascending.
@@ -76,7 +75,7 @@ def measure_confidence(
         rows = sorted(worst_first[round(share * len(values)) :])
         remaining[f"{share:g}"] = chrf_score([lines[row] for row in rows], [references[row] for row in rows]).score
     return ConfidenceReport(
-        curve=add_bounds(fit_curve(values, quality), values, quality - confidence),
+        curve=fit_curve(values, quality),
         rank_correlation=float(np.corrcoef(ranks(values), ranks(quality))[0, 1]),
         calibration_error=calibration_error(bins),
         bins=bins,

@@ -14,7 +14,6 @@ from ..model.languages_vaswani import writes_spaces
 _KINDS = ("blank", "copied", "source language", "repeated", "truncated")
 
 _NATS = 3.0  # evidence for the source's language that one line in a thousand of people's translations has
-_FREQUENT_LINES, _FREQUENT_SHARE = 10, 0.05  # a frequent word is in as many lines at least, and in this share of them
 _DEVIATIONS, _SHARE = 3.0, 0.6  # a truncated line: standard deviations below the expected length, and its share at most
 
 
@@ -41,24 +40,15 @@ class Pathologies:
 def find_pathologies(
     sources: Sequence[str],
     translations: Sequence[str],
-    references: Sequence[Sequence[str]] | None,
+    references: Sequence[Sequence[str]],
     languages: tuple[str, str],
 ) -> Pathologies:
-    """Find the pathologies of translations; what equals one of its references has none.
-
-    Without references, the translations teach the target language, so that most must be sound.
-    """
-    targets = translations if references is None else [texts[0] for texts in references]
-    detector = PathologyDetector(sources, targets, languages)
-    if references is None:
-        # What they repeat may be wrong, but for words as frequent as "vous", which may follow themselves.
-        counts = Counter(word for text in translations for word in set(_words(text)))
-        least = max(_FREQUENT_LINES, _FREQUENT_SHARE * len(translations))
-        detector.usual = {(word,) for word, count in counts.items() if count >= least}
+    """Find the pathologies of translations; what equals one of its references has none."""
+    detector = PathologyDetector(sources, [texts[0] for texts in references], languages)
     lines: dict[str, list[int]] = {kind: [] for kind in _KINDS}
     for row, (source, translation) in enumerate(zip(sources, translations, strict=True)):
         kind = detector.kind(source, translation)
-        if kind and (references is None or _words(translation) not in map(_words, references[row])):
+        if kind and _words(translation) not in map(_words, references[row]):
             lines[kind].append(row + 1)
     return Pathologies(sum(1 for source in sources if source.strip()), lines)
 

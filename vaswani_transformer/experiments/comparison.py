@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 
 from scipy.stats import ttest_1samp
 
-from ..runs.paper_values import departures
+from ..runs.model_card import departures
 from ..runs.records import Provenance, RunRecord, RunSettings
 from ..system.typed_json import Record
 from .numbers import PAPER_SCORES, RowCost

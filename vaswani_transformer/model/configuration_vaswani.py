@@ -82,8 +82,8 @@ class VaswaniConfig(PreTrainedConfig):
         longest_source: Tokens of the longest source trained on, EOS included; `None` if unknown.
             `pipeline("translation")` warns of longer ones.
         confidence_curve: Points of a translation's mean log-probability a token and its expected chrF, both ascending,
-            and the errors that `score.py --project` needs, as `score.py --confidence` measures them. A model of several
-            directions has such a curve for each target language. `None` if unknown.
+            as `score.py --confidence` measures them. A model of several directions has such a curve for each target
+            language. `None` if unknown.
         confidence_tokens: Fewest and most tokens of the translations that were measured, a pair as each curve is.
         confidence_search: `num_beams` and `length_penalty` with which all curves were measured.
         alignment_heads: Layer and head, from 0, of the encoder-decoder attentions whose mean aligns words; `None` means

@@ -25,8 +25,8 @@ _FIRST = (
 )
 
 
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Keeps the lines of the recipe's docstring, shows defaults, and begins with what everyone needs."""
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the lines of the recipe's docstring, and begins with what everyone needs."""
 
     def add_arguments(self, actions: Iterable[argparse.Action]) -> None:
         ranks = {name: rank for rank, name in enumerate(_FIRST)}
@@ -60,10 +60,16 @@ class RecipeParser(HfArgumentParser):
         self.add_argument("--help_all", action="help", help=text, is_shown=True)
 
     def add_argument(self, *names: Any, is_shown: bool = False, **kwargs: Any) -> argparse.Action:
-        """Like `ArgumentParser.add_argument`, with the metadata of `option`; `--help` does not show other options."""
+        """Like `ArgumentParser.add_argument`, with the metadata of `option`; `--help` does not show other options.
+
+        Of the two spellings that `HfArgumentParser` gives, `--num_beams` and `--num-beams`, the first remains.
+        """
+        names = tuple(name for name in names if "-" not in name.lstrip("-"))
         is_shown = is_shown and (self._shown is None or names[0].lstrip("-") in self._shown)
         if not (is_shown or "--help" in names or "--help_all" in sys.argv):
             kwargs["help"] = argparse.SUPPRESS
+        elif "help" in kwargs and kwargs.get("default") not in (None, "", [], {}, argparse.SUPPRESS):
+            kwargs["help"] += " (default: %(default)s)"
         for name in ("decides", "interval", "paper"):
             kwargs.pop(name, None)
         return super().add_argument(*names, **kwargs)
@@ -99,8 +105,7 @@ class RecipeParser(HfArgumentParser):
         try:
             options, unknown = self.parse_known_args([*([] if path is None else self._read_words(path)), *argv])
             if unknown:
-                similar = difflib.get_close_matches(unknown[0], self._option_string_actions, 1)
-                raise ValueError(f"there is no option {unknown[0]}{f'; is it {similar[0]}?' if similar else ''}")
+                raise ValueError(f"there is no option {unknown[0]}{self._similar(unknown[0])}")
             for name, value in vars(options).items():
                 if "" in (value if isinstance(value, list) else [value]):
                     raise ValueError(f"{name}: is empty; give a value, or leave the option out")
@@ -110,12 +115,18 @@ class RecipeParser(HfArgumentParser):
             self.error(str(error))
         return options
 
+    def _similar(self, word: str) -> str:
+        """The end of a message that names the option most like an unknown one; empty without any."""
+        name, known = word.partition("=")[0], self._option_string_actions
+        similar = [] if name in known else difflib.get_close_matches(name, known, 1)
+        return f"; is it {similar[0]}?" if similar else ""
+
     def _read_words(self, path: Path) -> list[str]:
         """A configuration file as words of a command line."""
         words = []
         for name, values in read_config(path).items():
             if f"--{name}" not in self._option_string_actions or name == "config":
-                raise ValueError(f"{path}: there is no option {name!r}")
+                raise ValueError(f"{path}: there is no option {name!r}{self._similar(f'--{name}')}")
             if len(values) > 1 and any(re.match("-[^0-9.]", value) for value in values):  # would be another option
                 raise ValueError(f"{path}: {name}: a text in a list cannot begin with a hyphen")
             words += [f"--{name}={values[0]}"] if len(values) == 1 else [f"--{name}", *values]

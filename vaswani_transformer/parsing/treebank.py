@@ -22,7 +22,6 @@ from ..data.text_files import read_lines
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels, parse_of_sequence
 from ..system.files import Json, atomic_directory, locked
 from ..system.manifests import Manifest, content_digest, find_damage, identify, require_same_origin
-from .recombination import Recombiner
 from .tokenizer import VaswaniParsingTokenizer
 from .treebank_options import TreebankOptions
 from .trees import normalized_trees, tree_in_one_line, tree_to_sequence
@@ -82,10 +81,7 @@ def _corpus(directory: Path, split: str) -> Path:
 def _write(directory: Path, options: TreebankOptions, origin: dict[str, Json]) -> None:
     trees = {split: _read_trees(split, getattr(options, split)) for split in _SPLITS}
     gold = (tree for tree in trees["train"] for _ in range(options.gold_copies))
-    recombined: Iterable[Tree] = ()
-    if options.recombined_copies:
-        recombined = Recombiner([*_read_trees("train", options.train)]).copies(options.recombined_copies)
-    trees["train"] = chain(gold, _read_trees("silver", options.silver), recombined)
+    trees["train"] = chain(gold, _read_trees("silver", options.silver))
     with atomic_directory(directory, "prepared") as staging:
         labels = {
             split: _write_corpus(_corpus(staging, split), trees[split], options)

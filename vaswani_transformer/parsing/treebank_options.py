@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ..options.arguments import COUNT, Interval, option
+from ..options.arguments import COUNT, option
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,6 @@ class TreebankOptions:
     silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.", decides="inputs")
     gold_copies: int = option(
         1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT, decides="inputs"
-    )
-    recombined_copies: int = option(
-        0,
-        "New trees for each gold tree that allows them, of phrases and words of the treebank; 6 suit a small one.",
-        Interval(minimum=0, maximum=1000),
-        decides="inputs",
     )
     validation: list[str] | None = option(None, "As train.", decides="inputs")
     test: list[str] | None = option(None, "As train.", decides="inputs")

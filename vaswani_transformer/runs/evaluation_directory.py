@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..system.files import locked
 from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
-from .records import ProjectionRecord, ScoreRecord
+from .records import ScoreRecord
 
 
 # The translations of the first and the second system.
@@ -16,7 +16,7 @@ _PLOTS = ("bleu_by_source_length.png", "sweep.png", "confidence.png")
 def claim(directory: Path, overwrite: bool, exit_stack: ExitStack) -> None:
     """Lock a directory; one with an earlier evaluation or a model needs `--overwrite`."""
     exit_stack.enter_context(locked(directory, "output_dir"))
-    for name in ("results.json", "projection.json", "config.json"):
+    for name in ("results.json", "config.json"):
         if (directory / name).exists() and not overwrite:
             raise FileExistsError(
                 f"output_dir: {directory} has a {name}; choose another, or replace files with --overwrite"
@@ -25,7 +25,8 @@ def claim(directory: Path, overwrite: bool, exit_stack: ExitStack) -> None:
 
 def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:
     """Replace the files of an earlier evaluation: the models' translations, plots and `results.json`."""
-    _remove_earlier(directory)
+    for name in ("results.json", *_TRANSLATIONS, *_PLOTS):  # the mark of a complete evaluation first
+        (directory / name).unlink(missing_ok=True)
     for system, name in zip(record.systems, _TRANSLATIONS, strict=False):
         if system.num_beams is not None:
             text = "".join(line + "\n" for line in translations[system.name])
@@ -38,16 +39,3 @@ def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, l
     if record.confidence:
         plot_confidence(record.confidence, confidence)
     record.save(directory / "results.json")
-
-
-def write_projection(directory: Path, record: ProjectionRecord, translations: list[str]) -> None:
-    """Replace the files of an earlier evaluation by `projection.json` and the translations."""
-    directory.mkdir(parents=True, exist_ok=True)
-    _remove_earlier(directory)
-    (directory / _TRANSLATIONS[0]).write_text("".join(line + "\n" for line in translations), encoding="utf-8")
-    record.save(directory / "projection.json")
-
-
-def _remove_earlier(directory: Path) -> None:
-    for name in ("results.json", "projection.json", *_TRANSLATIONS, *_PLOTS):  # the mark of a complete evaluation first
-        (directory / name).unlink(missing_ok=True)

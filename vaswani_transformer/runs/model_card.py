@@ -2,17 +2,28 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
 
 from ..model.languages_vaswani import language_name
-from .paper_values import as_text, beside_paper
+from ..system.files import Json
 from .records import RunRecord, TrainingResults
+from .run_arguments import DataArguments, ModelArguments
+from .training_arguments import RecipeTrainingArguments
 
 
 _FOLDER = Path(__file__).parent
+
+# The paper's values of the options, for one model or several, by option.
+PAPER_VALUES: dict[str, tuple[Json, ...]] = {
+    each.name: paper if isinstance(paper, tuple) else (paper,)
+    for kind in (ModelArguments, DataArguments, RecipeTrainingArguments)
+    for each in fields(kind)
+    if (paper := each.metadata.get("paper")) is not None
+}
 
 
 def write_model_card(path: str | Path, record: RunRecord, picture: str | None = "learning_curve.png") -> None:
@@ -92,9 +103,38 @@ def _settings(record: TrainingResults, paper_settings: Mapping[str, str]) -> lis
         values["warmup_steps"] = "none"
     elif record.training.warmup_steps not in (None, settings.warmup_steps):
         values["warmup_steps"] = f"{record.training.warmup_steps:,} of {settings.warmup_steps:,}"
-    stated = {name: (name, value, paper) for name, value, paper in beside_paper(values)}
-    stated |= {name: (name, as_text(values[name]), paper) for name, paper in paper_settings.items()}
+    stated = {name: (name, value, paper) for name, value, paper in _beside_paper(values)}
+    stated |= {name: (name, _as_text(values[name]), paper) for name, paper in paper_settings.items()}
     return [*stated.values()]
+
+
+def departures(values: Mapping[str, object]) -> list[tuple[str, str, str]]:
+    """Name, value in the run and value in the paper of each option that departs from the paper."""
+    others = {name: value for name, value in values.items() if value not in PAPER_VALUES.get(name, [value])}
+    return _beside_paper(others)
+
+
+def _beside_paper(values: Mapping[str, object]) -> list[tuple[str, str, str]]:
+    """Name, value in the run and value in the paper of each option that the paper states.
+
+    What neither uses, such as a cooldown, is left out.
+    """
+    return [
+        (name, _as_text(values[name]), _as_text(*paper))
+        for name, paper in PAPER_VALUES.items()
+        if name in values and (values[name] or any(paper))
+    ]
+
+
+def _as_text(*values: object) -> str:
+    """The value of an option, or several, as reports show them."""
+
+    def text(value: object) -> str:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return str(value).lower()
+        return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+
+    return " or ".join(map(text, values))
 
 
 def _eval_results(record: RunRecord) -> list[EvalResult]:

@@ -28,8 +28,7 @@ def describe_run(repository: str | None = None) -> Provenance:
     `repository` is the one on the Hub that the run pushes to.
     """
     words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    secret = ("--hub_token", "--hub-token")
-    shown = ["..." if before in secret else str(published(word)) for before, word in pairwise(["", *words])]
+    shown = ["..." if before == "--hub_token" else str(published(word)) for before, word in pairwise(["", *words])]
     names = ("vaswani_transformer", "transformers", "tokenizers", "sacrebleu", "sacremoses")
     versions = {"python": platform.python_version(), "torch": torch.__version__}  # also which build of torch
     return Provenance(

@@ -11,7 +11,6 @@ from typing import Self
 from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.pathologies import Pathologies
 from ..evaluation.perplexity import Perplexity
-from ..evaluation.projection import Projection
 from ..evaluation.scores import BleuScore, LengthGroup, PairedComparison, Score, Scores
 from ..system.typed_json import REST, Record
 from .costs import TrainingCost
@@ -324,13 +323,3 @@ class ScoreRecord(Record):
     sweep: list[SearchScores] | None = None
     paired_bootstrap: dict[str, PairedComparison] | None = None
     confidence: ConfidenceReport | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProjectionRecord(Record):
-    """The `projection.json` of `recipes/score.py --project`."""
-
-    run: Provenance
-    source: str
-    projection: Projection
-    pathologies: Pathologies
