@@ -137,6 +137,17 @@ def test_the_help_begins_with_what_everyone_needs(recipe, first, monkeypatch):
     assert listed_options(recipe, monkeypatch)[: len(first)] == first
 
 
+@pytest.mark.parametrize(
+    ("recipe", "headings"),
+    [("train_wmt.py", ["options", "data", "model", "training"]), ("parse.py", ["options", "decoding", "search"])],
+)
+def test_the_help_groups_options(recipe, headings, monkeypatch):
+    parser = parser_of(recipe, monkeypatch)
+    assert sorted(re.findall(r"^(\w+):$", parser.format_help(), re.M)) == sorted(headings)
+    group = next(group for group in parser._action_groups if group.title == headings[-1])
+    assert {action.dest for action in group._group_actions} & {"warmup_steps", "num_beams"}
+
+
 def test_prepare_data_shows_its_options_and_takes_those_of_trainings(monkeypatch):
     listed = listed_options("prepare_data.py", monkeypatch)
     assert {"train", "vocab_size", "prepared", "model"} < set(listed)

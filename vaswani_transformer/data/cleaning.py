@@ -58,6 +58,8 @@ class CleaningRules:
     A new rule is a mask in `reasons` and, if it has a limit, a field.
     """
 
+    option_group = "data"
+
     max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT, decides="data")
     max_ratio: float = option(
         5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1), decides="data"

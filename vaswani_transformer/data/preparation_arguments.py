@@ -24,6 +24,8 @@ _RATIO = Interval(above=0, maximum=1000)
 class CorpusArguments:
     """Languages and corpora (5.1)."""
 
+    option_group = "data"
+
     source_language: str | None = option(
         None,
         "Code of the language to translate from; by default that of the model to fine-tune or the suffix of the first "
@@ -85,6 +87,8 @@ class CorpusArguments:
 @dataclass(frozen=True)
 class PreparationArguments(CleaningRules, CorpusArguments):
     """Corpora, cleaning and vocabulary (5.1)."""
+
+    option_group = "data"
 
     tokenizer: str | None = option(
         None, "A saved tokenizer; by default one is trained on the training corpus.", decides="inputs"

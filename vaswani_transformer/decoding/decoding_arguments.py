@@ -24,6 +24,8 @@ _DTYPES = {"auto": "auto", "float32": "float32", "bf16": "bfloat16", "fp16": "fl
 class DecodingArguments:
     """Options of every recipe that decodes with a saved model."""
 
+    option_group = "decoding"
+
     tokens_per_batch: int = option(
         4096,
         "Source tokens of a batch, padding included; its beams may generate 16 times as many.",
@@ -58,6 +60,8 @@ class DecodingArguments:
 class SearchArguments:
     """Options of beam search (6.1)."""
 
+    option_group = "search"
+
     num_beams: int | None = option(
         None, "Beams (6.1); by default the model's generation_config.", BEAMS, decides="translations"
     )
@@ -82,6 +86,8 @@ class ShownSearchArguments(SearchArguments):
 @dataclass
 class GenerationArguments(DecodingArguments, SearchArguments):
     """Options of `generate`: beam search (6.1) or sampling, and the number of hypotheses."""
+
+    option_group = "search"
 
     max_new_tokens: int | None = option(
         None,

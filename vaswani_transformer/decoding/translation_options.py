@@ -23,6 +23,8 @@ from .saved_model import SavedModel
 class TranslationOptions(GenerationArguments):
     """What is translated, how, and what is written of each line."""
 
+    option_group = "translation"
+
     model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
     input: str = option("-", "Text in UTF-8 or a table, also .gz, .bz2 or .xz, or - for standard input.")
     column: str | None = option(None, "Column of a table; by default the model's source language.")

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -37,13 +38,19 @@ class RecipeParser(HfArgumentParser):
     """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line.
 
     Args:
-        dataclass_types: Their fields are the options.
+        dataclass_types: Their fields are the options. The attribute `option_group` of a class is the heading of its fields
+            in `--help`.
         shown: Names of the options that `--help` shows; by default all that `option` made.
         kwargs: As for `ArgumentParser`.
     """
 
     def __init__(self, dataclass_types: Sequence[type], shown: Collection[str] | None = None, **kwargs: Any) -> None:
         self._shown = shown
+        self._headings: dict[str, str] = {}  # by option
+        for base in (base for kind in dataclass_types for base in reversed(kind.__mro__) if is_dataclass(base)):
+            if heading := vars(base).get("option_group"):
+                self._headings = {field.name: heading for field in fields(base)} | self._headings
+        self._groups: dict[str, argparse._ArgumentGroup] = {}  # by heading
         file = Path(sys.argv[0]).name
         program = program_name(file)
         recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
@@ -72,7 +79,13 @@ class RecipeParser(HfArgumentParser):
             kwargs["help"] += " (default: %(default)s)"
         for name in ("decides", "interval", "paper"):
             kwargs.pop(name, None)
-        return super().add_argument(*names, **kwargs)
+        name = names[0].lstrip("-")
+        heading = None if name in _FIRST else self._headings.get(name.removeprefix("no_"), self._headings.get(name))
+        if heading is None:
+            return super().add_argument(*names, **kwargs)
+        if heading not in self._groups:
+            self._groups[heading] = self.add_argument_group(heading)
+        return self._groups[heading].add_argument(*names, **kwargs)
 
     def error(self, message: str) -> NoReturn:
         if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of the machine says the same

@@ -9,6 +9,8 @@ from ..options.arguments import COUNT, option
 class TreebankOptions:
     """Treebanks, what they become, and their vocabulary."""
 
+    option_group = "data"
+
     train: list[str] | None = option(
         None, "Files of gold trees (plain, .gz, .bz2, .xz), or the embedded 'demo'.", decides="inputs"
     )

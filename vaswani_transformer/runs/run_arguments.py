@@ -11,6 +11,8 @@ from ..options.arguments import COUNT, POSITIVE, SHARE, option
 class DataArguments(PreparationArguments):
     """Corpora, cleaning and vocabulary (5.1)."""
 
+    option_group = "data"
+
     prepared: str | None = option(
         None,
         "Directory of the prepared corpora, for any number of runs; created if missing, see prepare_data.py. By "
@@ -30,6 +32,8 @@ class DataArguments(PreparationArguments):
 @dataclass
 class ModelArguments:
     """The model (3): a row of Table 3, and changes to it; or a saved model to start from."""
+
+    option_group = "model"
 
     model: str | None = option(
         None,

@@ -32,6 +32,8 @@ _UNLIMITED = 1_000_000  # steps, more than max_minutes allow
 class RecipeTrainingArguments(VaswaniTrainingArguments):
     """Schedule (5.3), averaging (6.1), and all of `Seq2SeqTrainingArguments`."""
 
+    option_group = "training"
+
     output_dir: str | None = option("runs/model", "Where everything is written.", decides=None)
     resume: bool = option(
         False,

@@ -17,6 +17,8 @@ from ..system.processes import join_process_group
 class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     """`Seq2SeqTrainingArguments` with the paper's optimizer (5.3), and a batch size in tokens (5.1)."""
 
+    option_group = "training"
+
     source_tokens: int = option(
         25000,
         "Source tokens of a global batch, over all processes and accumulation steps.",
