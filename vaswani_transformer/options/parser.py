@@ -38,8 +38,8 @@ class RecipeParser(HfArgumentParser):
     """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line.
 
     Args:
-        dataclass_types: Their fields are the options. The attribute `option_group` of a class is the heading of its fields
-            in `--help`.
+        dataclass_types: Their fields are the options; the attribute `option_group` of a class is their heading in
+            `--help`.
         shown: Names of the options that `--help` shows; by default all that `option` made.
         kwargs: As for `ArgumentParser`.
     """
