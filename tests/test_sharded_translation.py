@@ -50,7 +50,7 @@ def translate(lively_model, source):
 
 
 def collected(output: Path, count: int) -> bytes:
-    """What `cat` makes of all shards."""
+    """Join all shards, as `cat` does."""
     files = sorted(Path(f"{output}.shards").glob(f"*-of-{count:05d}"))
     assert len(files) == count
     return b"".join(file.read_bytes() for file in files)
