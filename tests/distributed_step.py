@@ -1,4 +1,4 @@
-"""What test_trainer.py has a trainer do on one process and, by way of torchrun, on two, to compare them.
+"""Train for test_trainer.py on one process and, by torchrun, on two, to compare them.
 
     torchrun --nproc_per_node 2 tests/distributed_step.py FOLDER
 
@@ -73,7 +73,7 @@ class Recording:
         return super().training_step(model, inputs, *args)
 
     def rows_by_epoch(self) -> dict[int, list[list[int]]]:
-        """By epoch, the numbers of the rows of its micro-batches."""
+        """Row numbers of the micro-batches of each epoch."""
         return {
             epoch: [(batch["input_ids"][:, 0] - 3).tolist() for batch in batches]
             for epoch, batches in self.batches.items()
@@ -235,7 +235,7 @@ def train_without_a_shared_disk(
 
 
 class OverflowingLoss(LabelSmoothedLoss):
-    """Its sum over the tokens overflows in one call; the gradients stay finite."""
+    """A loss whose sum over the tokens overflows in one call; the gradients stay finite."""
 
     def __init__(self, call: int) -> None:
         super().__init__()
@@ -252,7 +252,7 @@ class OverflowingLoss(LabelSmoothedLoss):
 def diverge_on_the_last_rank(
     model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, folder: Path
 ) -> str | None:
-    """What a training raises here whose loss overflows in the third step, on the last of the ranks alone."""
+    """Error of this rank in a training whose loss overflows in the third step, on the last rank alone."""
     trainer = make_trainer(model, tokenizer, folder / "diverged", save_strategy="steps", save_steps=2)
     if torch.distributed.get_rank() == torch.distributed.get_world_size() - 1:
         trainer.compute_loss_func = OverflowingLoss(3)

@@ -1,4 +1,4 @@
-"""What test_elastic.py has a trainer do on several numbers of processes.
+"""Train for test_elastic.py, on several numbers of processes.
 
     python tests/elastic_run.py FOLDER NAME STOP
 

@@ -60,7 +60,7 @@ def untrained(kind: str, **changes) -> PreTrainedModel:
 
 
 def trained_weights(model: PreTrainedModel) -> list[torch.nn.Parameter]:
-    """Without positions, and without a matrix of Marian's that nothing reads where embeddings are not tied."""
+    """All weights but positions and a matrix of Marian's, which nothing reads if embeddings are not tied."""
     unused = ("embed_positions", "model.shared.weight")
     named = model.named_parameters(remove_duplicate=False)
     return list({weight: None for name, weight in named if not any(part in name for part in unused)})
@@ -130,7 +130,7 @@ def same_search(source: PreTrainedModel, converted: PreTrainedModel, sources: to
 
 
 def same_shift(source: PreTrainedModel, converted: PreTrainedModel) -> None:
-    """That the decoder starts from the same token in training."""
+    """Require that both decoders start from the same token in training."""
     labels = batch(source)[-1:]
     shifted = [model.prepare_decoder_input_ids_from_labels(labels).tolist() for model in (source, converted)]
     assert shifted[1] == shifted[0]

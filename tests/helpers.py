@@ -1,4 +1,4 @@
-"""What several test files share: how recipes are called, how processes are started, and small files."""
+"""Helpers of several test files: call recipes, start processes, write small files."""
 
 import contextlib
 import importlib.util

@@ -38,7 +38,7 @@ def refusal(status: int, message: str, code: str | None = None, **headers: str) 
 
 
 def file_oid(path: str, content: bytes) -> str:
-    """What the client compares its own file with, and the file's ETag."""
+    """Digest that the client compares with that of its own file, and the file's ETag."""
     if path.endswith(LFS_SUFFIXES):
         return hashlib.sha256(content).hexdigest()
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
@@ -180,7 +180,7 @@ class HubServer:
         return JSONResponse({"type": "user", "id": "1", "name": USER, "fullname": USER, "orgs": [], "auth": access})
 
     async def validate_yaml(self, request: Request) -> Response:
-        """Only that there is metadata: the Hub's rules are its own."""
+        """Check only that there is metadata: the Hub's rules are its own."""
         ModelCard((await request.json())["content"])
         return JSONResponse({"errors": [], "warnings": []})
 

@@ -52,7 +52,7 @@ class TrialError(Exception):
 
 
 def outcome(output_dir: Path) -> dict[str, object]:
-    """What must not depend on interruptions: the weights, averaged and last, and what was logged of each step."""
+    """Results that must not depend on interruptions: averaged and last weights, and the log of each step."""
     last = output_dir / f"checkpoint-{STEPS}"
     history = json.loads((last / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
     return {

@@ -102,7 +102,7 @@ def test_attention_is_summed_over_the_tokens_of_both_words():
 
 @pytest.mark.parametrize("named", [None, AlignmentHeads([[0, 1]], True), AlignmentHeads([[1, 0], [2, 1]])])
 def test_translations_are_aligned_by_the_heads_of_the_configuration(named, model, tokenizer, tmp_path, monkeypatch):
-    """By all heads of the last layer if it names none; the pipeline and translate.py write the same links."""
+    """All heads of the last layer align if it names none; the pipeline and translate.py write the same links."""
     monkeypatch.chdir(tmp_path)
     model.generation_config.max_new_tokens = 8
     if named is not None:

@@ -167,7 +167,7 @@ class Options:
 
 
 def read(tmp_path: Path, text: str | bytes, *argv: str) -> Options:
-    """What a YAML file sets."""
+    """Parse the options that a YAML file sets."""
     (tmp_path / "c.yaml").write_bytes(text.encode() if isinstance(text, str) else text)
     (options,) = RecipeParser([Options], prog="recipe.py").parse(["--config", str(tmp_path / "c.yaml"), *argv])
     return options

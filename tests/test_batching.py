@@ -154,7 +154,7 @@ def test_the_share_of_padding_is_that_of_the_micro_batches_of_the_first_epoch(
 
 
 def company(sampler: TokenBudgetBatchSampler, epoch: int) -> dict[int, frozenset[int]]:
-    """By pair, the other pairs of its global batch."""
+    """The other pairs of the global batch of each pair."""
     sampler.set_epoch(epoch)
     return {index: frozenset(batch) - {index} for batch in global_batches(sampler) for index in batch}
 

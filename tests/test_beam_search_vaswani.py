@@ -27,7 +27,7 @@ from vaswani_transformer.engines.marian import to_marian
 
 @pytest.fixture(scope="module")
 def talkative_model() -> VaswaniForConditionalGeneration:
-    """As elsewhere; one for all tests, so that what the definition computes of it is known to the next."""
+    """One talkative model for all tests, so that they share what the definition computes of it."""
     return talkative()
 
 
@@ -247,7 +247,7 @@ def test_search_equals_the_definition(talkative_model, num_beams, alpha, kind, r
 
 
 def test_sentences_of_the_talkative_model_end_at_many_lengths(talkative_model):
-    """Else the tests above and below would show little."""
+    """Otherwise the tests above and below would show little."""
     output = talkative_model.generate(as_batch(SOURCES))
     assert len({row.index(EOS) for row in output.tolist()}) > 4
 
@@ -279,7 +279,7 @@ def test_a_sentence_does_not_depend_on_its_batch(talkative_model, num_beams, pro
 
 
 def test_beam_search_with_transformers_rules_equals_marian():
-    """Of random models, some of whose hypotheses end in EOS and some at the length limit."""
+    """Random models: some of their hypotheses end in EOS and some at the length limit."""
     cut = hypotheses = 0
     for seed in range(60):
         model = lively(24, seed, layer_norm_eps=1e-5)  # Marian's

@@ -1,4 +1,4 @@
-"""What a terminal is shown of hostile text: every character, and none that it or rich obeys."""
+"""Hostile text on a terminal: every character is shown, and neither terminal nor rich obeys any."""
 
 import io
 import sys

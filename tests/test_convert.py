@@ -105,7 +105,7 @@ def test_hypotheses_and_scores_are_the_same(taught, settings):
 
 
 def test_the_search_without_scores_is_the_same(taught):
-    """Without a logits processor either, our search forms only the scores of the best tokens."""
+    """If there is no logits processor either, our search computes only the scores of the best tokens."""
     source, converted, sources = (copy.deepcopy(part) for part in taught)
     for model in (source, converted):
         model.generation_config.forced_eos_token_id = model.generation_config.bad_words_ids = None

@@ -47,7 +47,7 @@ LEARNED = 32  # rows of a learned table of positions; none is at the first two, 
 
 
 def options(model: FSMTForConditionalGeneration, **changes: Any) -> dict[str, Any]:
-    """Those of training that tell what the model is, and others."""
+    """Options of a training: those that describe the model, and others."""
     return {
         "arch": "transformer_wmt_en_de",
         "activation_fn": "relu",
@@ -68,7 +68,7 @@ def options(model: FSMTForConditionalGeneration, **changes: Any) -> dict[str, An
 
 
 def weights_of(model: FSMTForConditionalGeneration) -> dict[str, torch.Tensor]:
-    """By fairseq's names."""
+    """The weights by fairseq's names."""
     weights = {
         name.removeprefix("model."): weight
         for name, weight in model.state_dict().items()
@@ -220,7 +220,7 @@ class System(Code):
 
 
 class Array(Code):
-    """Under a name that is let through, but only for an object that does nothing."""
+    """Code under a name that is allowed, but only for an object that does nothing."""
 
     def __reduce__(self):
         return np.ndarray, ((System(self.path),),)
@@ -256,7 +256,7 @@ def byte_pairs() -> Tokenizer:
 
 
 def pieces(byte_pairs: Tokenizer, text: str, language: str) -> list[str]:
-    """As fastBPE and subword-nmt write them: `@@` behind what goes on."""
+    """Pieces as fastBPE and subword-nmt write them: `@@` follows each but the last of a word."""
     found = byte_pairs.encode(" ".join(words_of(text, language))).tokens
     return [piece[: -len("</w>")] if piece.endswith("</w>") else f"{piece}@@" for piece in found]
 

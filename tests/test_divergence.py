@@ -120,7 +120,7 @@ def test_only_a_loss_that_is_not_finite_has_another_gradient():
 
 
 class Scaler:
-    """As `torch.amp.GradScaler`, at a given scale."""
+    """A scaler like `torch.amp.GradScaler`, at a given scale."""
 
     def __init__(self, scale: float) -> None:
         self.scale = scale

@@ -21,7 +21,7 @@ TESTS = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def folder(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a model of weights large enough that sums in another order differ in their bits."""
+    """A folder with a model whose weights are so large that sums in another order differ in their bits."""
     folder = tmp_path_factory.mktemp("elastic")
     torch.manual_seed(0)
     widths = {"d_model": 24, "d_ff": 40, "num_heads": 4, "d_k": 5, "d_v": 7}
@@ -38,7 +38,7 @@ def assert_equal_bits(actual: dict[str, torch.Tensor], expected: dict[str, torch
 
 
 def comparable(logs: list[dict[str, float]]) -> list[dict[str, float]]:
-    """What is logged of each step, without what the clock or the mean over processes says."""
+    """Logged values of each step, except those that depend on the clock or the mean over processes."""
     names = ("step", "epoch", "loss", "nll_loss", "grad_norm", "learning_rate", "padding_share")
     return [{name: entry[name] for name in names} for entry in logs if "loss" in entry]
 

@@ -170,7 +170,7 @@ def test_layers_that_are_more_than_their_weights_are_called(talkative_model, mon
 
 
 def rolled(output: object) -> object:
-    """What a module gives, its last dimension rolled by one place."""
+    """Output of a module, its last dimension rolled by one place."""
     if isinstance(output, torch.Tensor):
         return output.roll(1, -1)
     if isinstance(output, tuple):

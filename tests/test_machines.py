@@ -43,7 +43,7 @@ def machines(tmp_path: Path) -> list[Path]:
 
 
 def ended(ranks: Sequence[subprocess.Popen], status: int = 0) -> str:
-    """What the ranks wrote to standard error."""
+    """Wait for the ranks, require `status` of each, and return their standard error."""
     errors = [rank.communicate(timeout=BOUND)[1] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [status] * len(ranks), "\n".join(errors)
     return "".join(errors)
@@ -73,7 +73,7 @@ def test_each_machine_has_the_checkpoints_and_the_model_of_one(machines: list[Pa
 
 
 def test_a_machine_dies_and_the_other_goes_on_alone(machines: list[Path]) -> None:
-    """As `accelerate launch` starts them, with the published configuration, but for CPUs."""
+    """Machines start by `accelerate launch`, with the published configuration, but for CPUs."""
     first, second, alone = machines
     launch = yaml.safe_load((REPOSITORY / "recipes" / "launch" / "2x8gpu.yaml").read_text(encoding="utf-8"))
     launch |= {"use_cpu": True, "num_processes": 2, "main_process_port": free_port()}

@@ -89,7 +89,7 @@ def can_end(untagged: int, depth: int, just_opened: bool, remaining: int) -> boo
 
 
 def legal_labels(sequence: list[str], words: int, limit: int) -> set[str]:
-    """What may follow a legal sequence, by a stack."""
+    """Labels that may follow a legal sequence, by a stack."""
     stack: list[str] = []
     for label in sequence:
         if label in LABELS.phrases:

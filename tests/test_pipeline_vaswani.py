@@ -276,7 +276,7 @@ def test_token_ids_are_returned_on_request(lively_model):
     [({}, 53), ({"num_beams": 8}, 53), ({"max_new_tokens": 500}, 500), ({"max_new_tokens_over_source": 9}, 12)],
 )
 def test_short_sentences_do_not_fill_memory(translator, monkeypatch, options, limit):
-    """What the beams of a batch may generate is bounded, too: here each sentence has three tokens."""
+    """The tokens that the beams of a batch may generate are bounded, too: here each sentence has three tokens."""
     batches = []
 
     def generate(input_ids, **_):

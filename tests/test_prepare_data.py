@@ -58,7 +58,7 @@ def main(tmp_path):
 
 @pytest.fixture
 def error(main, capsys):
-    """Its one line of complaint."""
+    """Run the recipe up to its error, which must be one line."""
 
     def run(settings: dict, *overrides: str) -> str:
         with pytest.raises(SystemExit) as stop:

@@ -1,4 +1,4 @@
-"""Where numbers come from: command, commit, machine and versions, without what tells of a user."""
+"""Provenance of numbers: command, commit, machine and versions, without traces of a user."""
 
 import subprocess
 import sys

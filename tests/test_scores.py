@@ -51,7 +51,7 @@ def test_no_difference_is_not_significant():
 
 
 def test_two_sided_p_values_under_a_true_null_are_as_small_as_they_say():
-    """Of two systems that exchange their sentences at random, a tenth differs with p < 0.1; more by sacreBLEU's p."""
+    """A tenth of the pairs of equal systems differs with p < 0.1; more by sacreBLEU's p."""
     random = Random(1)
     references = [german for _, german in phrasebook("test")[:20]]
     small: Counter[str] = Counter()
@@ -78,7 +78,7 @@ def test_a_true_difference_is_significant():
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_few_sentences_show_little(count):
-    """As an exact test does: each of the 2^n exchanges between two equal systems is as likely."""
+    """p-values are those of an exact test: all 2^n exchanges between two equal systems are equally likely."""
     references = [[german] for _, german in phrasebook("test")[:count]]
     whole = [text for (text,) in references]
     for found in paired_bootstrap([""] * count, whole, references, 200).values():

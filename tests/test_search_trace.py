@@ -26,7 +26,7 @@ def tokens_of(trace: SearchTrace, step: int, index: int) -> tuple[int, ...]:
 def expected_fate(
     tokens: tuple, step: int, steps: list, rule: object, num_beams: int, is_cut: bool
 ) -> tuple[Fate, int | None]:
-    """What became of a candidate in the reference search, and when; `steps` are from `steps_by_definition`.
+    """Fate of a candidate in the reference search, and its step; `steps` are from `steps_by_definition`.
 
     `is_cut` says whether the length limit ended it.
     """
@@ -141,7 +141,7 @@ def test_scores_equal_those_of_generate(talkative_model, options):
 
 
 def test_all_fates_occur(talkative_model):
-    """Else the tests above would show little."""
+    """Otherwise the tests above would show little."""
     fates = Counter()
     rules = ({"length_penalty": 0.0}, {"early_stopping": False}, {"max_new_tokens": 3, "num_return_sequences": 4})
     for source in SOURCES[:2]:

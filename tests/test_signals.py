@@ -183,7 +183,7 @@ def test_loaders_survive_signals_to_all_processes(tokenizer, tmp_path):
 
 
 def test_a_program_ends_although_its_loaders_have_workers(saved_model, tmp_path):
-    """Both after a training that ended and after one that failed. The time limit only catches waiting for ever."""
+    """It ends both after a training that ended and after one that failed. The time limit only catches a hang."""
     finished = run_python([__file__, saved_model, tmp_path], timeout=120)
     assert finished.returncode == 1
     assert finished.stdout.endswith("the training has ended\n")

@@ -54,7 +54,7 @@ def test_blank_lines_of_csv_and_tsv_are_no_rows_of_several_columns(folder):
 
 @pytest.mark.parametrize("name", ["a.csv", "a.tsv"])
 def test_a_blank_line_of_one_column_is_an_empty_text(folder, name):
-    """As in a file of text, so that line n of the translations belongs to row n."""
+    """Tables follow files of text here, so that line n of the translations belongs to row n."""
     assert load(folder.raw(name, b"\nen\none\n\ntwo\n"), columns=["en", "en"]) == [(t, t) for t in ("one", "", "two")]
     assert load(folder.raw(name, b"one\n\ntwo\n"), columns=["1", "1"]) == [(t, t) for t in ("one", "", "two")]
 

@@ -79,7 +79,7 @@ def count_labels(rows: list[dict[str, list[int]]]) -> int:
 
 @pytest.fixture(scope="module")
 def two_processes(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What each of two processes found (see distributed_step.py)."""
+    """Findings of each of two processes (see distributed_step.py)."""
     folder = tmp_path_factory.mktemp("two_processes")
     make_model().save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "tokenizer")
@@ -304,7 +304,7 @@ def test_a_resumed_training_has_the_time_that_is_left(tmp_path, tokenizer, clock
 
 @pytest.mark.parametrize("limit", ["steps", "time"])
 def test_a_training_resumed_at_its_end_only_ends(tmp_path, tokenizer, clock, limit):
-    """As the first one did: with the average in the model, what was spent, and nothing trained."""
+    """It ends as the first one did: same average in the model, same totals, and no step."""
 
     def make() -> tuple[VaswaniTrainer, CheckpointAveraging]:
         callbacks = [clock, averaging := CheckpointAveraging(2), *([TimeLimit(0.1)] if limit == "time" else [])]

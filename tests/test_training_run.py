@@ -1,4 +1,4 @@
-"""What recipes that train share, apart from the trainings that test_train_wmt.py runs with it."""
+"""`TrainingRun`, which recipes that train share; test_train_wmt.py runs whole trainings with it."""
 
 from contextlib import ExitStack
 from pathlib import Path

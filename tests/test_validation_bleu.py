@@ -25,7 +25,7 @@ EVERY_SECOND = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "ste
 
 
 def translations(directory: Path, tokenizer: PreTrainedTokenizerBase, **search: int) -> list[str]:
-    """What a saved model makes of each source alone."""
+    """Translate each source alone with a saved model."""
     model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
     model.generation_config.max_new_tokens = 8
     outputs = (model.generate(**tokenizer(text.strip(), return_tensors="pt"), **search) for text in SOURCES)

@@ -81,7 +81,7 @@ modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES["vaswani"] = "Vaswani
 
 
 class ModelTester:
-    """Where the tests get configurations and inputs from; its attributes, too, are read by them."""
+    """Configurations and inputs for the tests, which also read its attributes."""
 
     batch_size = 13
     seq_length = 7

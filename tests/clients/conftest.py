@@ -38,7 +38,7 @@ def model() -> VaswaniForConditionalGeneration:
 
 @pytest.fixture(scope="session")
 def model_directory() -> Path:
-    """Where that model is."""
+    """Directory of that model."""
     return MODEL
 
 
