@@ -92,7 +92,7 @@ def test_other_names_are_datasets_of_the_hub(monkeypatch, nested, streaming):
         return table.to_iterable_dataset() if streaming else table
 
     asked: list[tuple] = []
-    monkeypatch.setattr("datasets.load_dataset", load_dataset)
+    monkeypatch.setattr("vaswani_transformer.data.sources.load_dataset", load_dataset)
     assert load("wmt/wmt14", split="validation", config_name="de-en", streaming=streaming) == ROWS
     assert asked == [(("wmt/wmt14", "de-en"), {"split": "validation", "streaming": streaming})]
 

@@ -17,8 +17,8 @@ from vaswani_transformer.data.phrasebook import phrasebook
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 
-from vaswani_transformer.convert import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
-from vaswani_transformer.convert import parity  # noqa: E402
+from vaswani_transformer.engines import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
+from vaswani_transformer.engines import parity  # noqa: E402
 from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator, warn_of_cut_sums  # noqa: E402
 from vaswani_transformer.engines.transformers_engine import best_hypotheses  # noqa: E402
 

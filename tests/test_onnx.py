@@ -16,15 +16,15 @@ from models import distinct, with_own_softmax
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.convert import parity
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.engines import parity
 from vaswani_transformer.engines.transformers_engine import best_hypotheses
 
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
     pytest.importorskip(package)
 
-from vaswani_transformer.convert import onnx as engine  # noqa: E402 - needs ONNX
+from vaswani_transformer.engines import onnx as engine  # noqa: E402 - needs ONNX
 
 
 pytestmark = pytest.mark.system

@@ -22,8 +22,8 @@ from transformers import MarianConfig, MarianMTModel
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.prepared_directory import load_tokenizer
+from vaswani_transformer.decoding import saved_model as module
 from vaswani_transformer.decoding.saved_model import open_model
-from vaswani_transformer.model import saved_model as module
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from vaswani_transformer.convert import shortlist
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.engines import shortlist
 from vaswani_transformer.engines.shortlist import learn_shortlist
 
 

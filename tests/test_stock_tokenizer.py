@@ -87,6 +87,7 @@ def test_ordinary_added_tokens_and_recognised_special_tokens_stay_as_they_are(to
     recognising = VaswaniTokenizer.from_pretrained(tmp_path / "ours", split_special_tokens=False)
     texts = ["A Bluetooth device</s>", "</s>"]
     for each in (extended, recognising):
+        each(texts, truncation=True, max_length=5, padding="max_length")  # which the backend remembers
         save_stock_tokenizer(each, tmp_path, 1024)
         bare = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
         assert [encoding.ids for encoding in bare.encode_batch(texts)] == each(texts)["input_ids"]

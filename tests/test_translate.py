@@ -24,7 +24,6 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.decoding.ensemble import Ensemble
-from vaswani_transformer.model import saved_model
 from vaswani_transformer.model.pipeline_vaswani import Translation
 from vaswani_transformer.system.files import locked
 
@@ -237,7 +236,7 @@ def translated(monkeypatch):
         lines.extend(sentences)
         yield list(range(len(sentences))), [[Translation(sentence[::-1], [])] for sentence in sentences]
 
-    monkeypatch.setattr(saved_model, "open_model", functools.cache(saved_model.open_model))
+    monkeypatch.setattr(decoding, "open_model", functools.cache(decoding.open_model))
     monkeypatch.setattr(decoding.DecodingArguments, "load", lambda self, saved: SimpleNamespace(config=saved.config))
     monkeypatch.setattr(line_translation, "translate_in_batches", translate)
     return lines

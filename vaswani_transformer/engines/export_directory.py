@@ -109,13 +109,14 @@ def save_stock_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path, po
         "clean_up_tokenization_spaces": False,  # transformers.js would remove spaces before punctuation
     }
     path.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    if not tokenizer.split_special_tokens:
-        return
     state = json.loads(tokenizer.backend_tokenizer.to_str())
+    state["padding"] = state["truncation"] = None  # left by the last call
+    if not tokenizer.split_special_tokens:
+        Tokenizer.from_str(json.dumps(state)).save(str(directory / "tokenizer.json"))
+        return
     entries = state["model"]["vocab"]
     silent = [token["content"] for token in state["added_tokens"] if token["special"] and token["content"] in entries]
     state["added_tokens"] = [token for token in state["added_tokens"] if token["content"] not in silent]
-    state["padding"] = state["truncation"] = None  # left by the last call
     backend = Tokenizer.from_str(json.dumps(state))
     names = "|".join([*map(re.escape, silent), UNUSED.format(r"\d+")])
     rest = [] if backend.decoder is None else [backend.decoder]
