@@ -18,7 +18,7 @@ from .arguments import check_values
 from .config_file import read_config
 
 
-# What everyone needs first, in the order of `--help`.
+# The options that everyone needs first, in the order of `--help`.
 _FIRST = (
     *("help", "config", "model", "reverse_model", "run", "last", "checkpoints", "hypotheses", "picture", "toolkit"),
     *("train", "validation", "test", "corpus", "input", "source", "reference", "target", "output", "output_dir"),
@@ -26,7 +26,7 @@ _FIRST = (
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Keeps the lines of the recipe's docstring, shows defaults, and begins with what everyone needs."""
+    """Keeps the lines of the recipe's docstring, shows defaults, and begins with the options that everyone needs."""
 
     def add_arguments(self, actions: Iterable[argparse.Action]) -> None:
         ranks = {name: rank for rank, name in enumerate(_FIRST)}
@@ -37,9 +37,9 @@ class RecipeParser(HfArgumentParser):
     """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line.
 
     Args:
-        dataclass_types: Their fields are the options.
-        shown: Names of the options that `--help` shows; by default all that `option` made.
-        kwargs: As for `ArgumentParser`.
+        dataclass_types: Dataclasses whose fields are the options.
+        shown: Names of the options that `--help` shows; by default all fields made by `option`.
+        kwargs: Arguments of `ArgumentParser`.
     """
 
     def __init__(self, dataclass_types: Sequence[type], shown: Collection[str] | None = None, **kwargs: Any) -> None:
@@ -47,7 +47,7 @@ class RecipeParser(HfArgumentParser):
         file = Path(sys.argv[0]).name
         program = program_name(file)
         recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
-        if program != file:  # where nobody has the directory of the recipes
+        if program != file:  # the user may not have the directory of the recipes
             recipe = recipe.replace(f"python recipes/{file}", program).replace("recipes/configs/", "")
             recipe = recipe.replace(f"recipes/{file}", program.replace("vaswani", "-m vaswani_transformer"))
         usage = "%(prog)s [--config FILE.yaml] [--option value ...]"  # argparse would list all options
@@ -60,7 +60,7 @@ class RecipeParser(HfArgumentParser):
         self.add_argument("--help_all", action="help", help=text, is_shown=True)
 
     def add_argument(self, *names: Any, is_shown: bool = False, **kwargs: Any) -> argparse.Action:
-        """Like `ArgumentParser.add_argument`, with the metadata of `option`; `--help` does not show other options."""
+        """Like `ArgumentParser.add_argument`, with the metadata of `option`; `--help` hides other options."""
         is_shown = is_shown and (self._shown is None or names[0].lstrip("-") in self._shown)
         if not (is_shown or "--help" in names or "--help_all" in sys.argv):
             kwargs["help"] = argparse.SUPPRESS
@@ -69,9 +69,9 @@ class RecipeParser(HfArgumentParser):
         return super().add_argument(*names, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of the machine says the same
+        if os.environ.get("LOCAL_RANK", "0") != "0":  # the machine's first process prints it
             sys.exit(1)
-        sys.exit(f"{self.prog}: {one_line(message)}")  # its usage of two hundred options would hide the line
+        sys.exit(f"{self.prog}: {one_line(message)}")  # argparse's usage of two hundred options would hide it
 
     def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
         """Fill the dataclasses from `--config` and from `argv`, by default the program's arguments.
@@ -82,15 +82,15 @@ class RecipeParser(HfArgumentParser):
 
     def fill(self, options: argparse.Namespace) -> tuple[Any, ...]:
         """Fill the dataclasses with options that `read` has returned; an error ends the program as in `parse`."""
-        logging.disable_progress_bar()  # it counts files, and breaks into ours
+        logging.disable_progress_bar()  # it counts files, and disturbs ours
         datasets.disable_progress_bars()
         try:
             return self.parse_dict(vars(options), allow_extra_keys=True)
-        except Exception as error:  # transformers and torch raise errors of any type for a wrong value
+        except Exception as error:  # transformers and torch raise errors of any type
             self.error(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
 
     def read(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
-        """The options of `--config` and of `argv`, as they were given; an error ends the program as in `parse`."""
+        """The options of `--config` and of `argv`, as given; an error ends the program as in `parse`."""
         argv = list(sys.argv[1:] if argv is None else argv)
         finder = argparse.ArgumentParser(prog=self.prog, add_help=False, allow_abbrev=False)
         finder.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage
@@ -116,7 +116,7 @@ class RecipeParser(HfArgumentParser):
         for name, values in read_config(path).items():
             if f"--{name}" not in self._option_string_actions or name == "config":
                 raise ValueError(f"{path}: there is no option {name!r}")
-            if len(values) > 1 and any(re.match("-[^0-9.]", value) for value in values):  # would be another option
+            if len(values) > 1 and any(re.match("-[^0-9.]", value) for value in values):  # else it would be an option
                 raise ValueError(f"{path}: {name}: a text in a list cannot begin with a hyphen")
             words += [f"--{name}={values[0]}"] if len(values) == 1 else [f"--{name}", *values]
         return words
