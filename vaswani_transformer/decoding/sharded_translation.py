@@ -1,7 +1,7 @@
-"""Translation of a file in shards, which are ranges of its lines, by any process on any machine.
+"""Translation of a file in shards, ranges of its lines, by any process on any machine.
 
 OUTPUT.shards/00003-of-00100    translations of the lines of the fourth of a hundred shards
-OUTPUT.shards/options.json      model, options and input, which are the same for all shards
+OUTPUT.shards/options.json      model, options and input, equal for all shards
 """
 
 import json
@@ -22,15 +22,15 @@ from .translation_options import TranslationOptions
 
 
 class ShardedTranslation:
-    """The shards of one translation: which are missing, what they are made of, and the output made of them.
+    """The shards of one translation: the missing ones, their input, and the collected output.
 
-    The input is read at once, so that a bad line is found before any translation, and held in memory.
+    The whole input is read into memory first, so that a bad line is found before any translation.
 
     Args:
-        options: What to translate, and how; input and output are files.
+        options: Options of translation; input and output are files.
         count: Number of shards.
         lines_per_shard: Instead of `count`: most lines of a shard.
-        overwrite: Whether the output may replace an earlier file; if shards of it exist, it may.
+        overwrite: Whether the output may replace an earlier file; always allowed if shards of it exist.
 
     Attributes:
         models: The model, followed by the other models of an ensemble.
@@ -67,13 +67,13 @@ class ShardedTranslation:
         return self.lines[first:end]
 
     def begin(self, choose_precision: Callable[[], DecodingPrecision] = lambda: "auto") -> list[int]:
-        """Record the options, or compare them with the record of an earlier command; call it before `translate`.
+        """Record the options, or compare them with an earlier command's record; call it before `translate`.
 
-        `choose_precision` is called if neither the user nor an earlier command has chosen. Returns the numbers of the
-        shards that are not finished.
+        `choose_precision` is called if neither the user nor an earlier command has chosen one. Returns the numbers of
+        the unfinished shards.
 
         Raises:
-            ValueError: That command's input, model or options are different.
+            ValueError: The earlier command's input, model or options are different.
         """
         path, options = self._record_path, self.options
         is_new = not path.exists()
@@ -82,7 +82,7 @@ class ShardedTranslation:
         digest = sha256("\n".join(self.lines).encode()).hexdigest()
         record = {"input": f"{len(self.lines)} lines, sha256 {digest}", **options.record(self.models)}
         if is_new:
-            self._translator = LineTranslator(self.models, options)  # a model that cannot be loaded leaves no record
+            self._translator = LineTranslator(self.models, options)  # if the model cannot be loaded, there is no record
             with locked(path, "output", wait=True):
                 if not path.exists():
                     atomic_write(path, json.dumps(record, indent=2) + "\n")
@@ -95,18 +95,18 @@ class ShardedTranslation:
         return self._missing()
 
     def translate(self, numbers: Collection[int], bar: tqdm | None = None) -> None:
-        """Translate the shards of these `numbers`; each is written atomically."""
+        """Translate the shards with these `numbers`; each is written atomically."""
         for number in numbers:
             self._translator = self._translator or LineTranslator(self.models, self.options)
             atomic_write(self.path(number), self._translator.translate(number, self.sources(number), bar))
 
     def wait(self, minutes: float) -> None:
-        """Wait until all shards are finished, by other processes too.
+        """Wait until all shards are finished, including those of other processes.
 
-        A collective operation would time out, since they may take hours longer than this one.
+        A collective operation would time out, since other processes may take hours longer than this one.
 
         Raises:
-            TimeoutError: No shard was finished for this time.
+            TimeoutError: No shard was finished in this time.
         """
         missing, since = self._missing(), time.monotonic()
         while missing:
@@ -123,10 +123,10 @@ class ShardedTranslation:
     def collect(self) -> None:
         """Write the output from all shards, in order, and remove them."""
         atomic_write(self.options.output, (self.path(number).read_bytes() for number in range(self.count)))
-        for pattern in ("*-of-*", "options.json*"):  # last the record, which tells whose output it is
+        for pattern in ("*-of-*", "options.json*"):  # the record last: it tells whose output it is
             for path in self._folder.glob(pattern):
                 path.unlink()
-        with suppress(OSError):  # it has files of others
+        with suppress(OSError):  # other files are in it
             self._folder.rmdir()
 
     def _missing(self) -> list[int]:

@@ -13,8 +13,8 @@ from ..model.languages_vaswani import writes_spaces
 
 _KINDS = ("blank", "copied", "source language", "repeated", "truncated")
 
-_NATS = 3.0  # evidence for the source's language that one line in a thousand of people's translations has
-_FREQUENT_LINES, _FREQUENT_SHARE = 10, 0.05  # a frequent word is in as many lines at least, and in this share of them
+_NATS = 3.0  # evidence for the source's language in one of a thousand human translations
+_FREQUENT_LINES, _FREQUENT_SHARE = 10, 0.05  # a frequent word is in at least so many lines, and this share of them
 _DEVIATIONS, _SHARE = 3.0, 0.6  # a truncated line: standard deviations below the expected length, and its share at most
 
 
@@ -24,9 +24,9 @@ class Pathologies:
 
     Attributes:
         sentences: Number of lines whose source is not blank.
-        lines: Numbers of the lines, from 1, by kind: "blank"; "copied", equal to the source but for case and
-            punctuation; "source language", written in it; "repeated", a phrase said twice though the source has no such
-            phrase; "truncated", much shorter than the source predicts.
+        lines: Numbers of the lines, from 1, by kind: "blank"; "copied", equal to the source except for case and
+            punctuation; "source language", written in it; "repeated", with a repeated phrase that the source lacks;
+            "truncated", much shorter than the source predicts.
     """
 
     sentences: int
@@ -44,14 +44,14 @@ def find_pathologies(
     references: Sequence[Sequence[str]] | None,
     languages: tuple[str, str],
 ) -> Pathologies:
-    """Find the pathologies of translations; what equals one of its references has none.
+    """Find the pathologies of translations; a translation equal to one of its references has none.
 
-    Without references, the translations teach the target language, so that most must be sound.
+    Without references, the detector learns the target language from the translations, so most must be sound.
     """
     targets = translations if references is None else [texts[0] for texts in references]
     detector = PathologyDetector(sources, targets, languages)
     if references is None:
-        # What they repeat may be wrong, but for words as frequent as "vous", which may follow themselves.
+        # Repetitions may be wrong, except for words as frequent as "vous", which may follow themselves.
         counts = Counter(word for text in translations for word in set(_words(text)))
         least = max(_FREQUENT_LINES, _FREQUENT_SHARE * len(translations))
         detector.usual = {(word,) for word, count in counts.items() if count >= least}
@@ -64,7 +64,7 @@ def find_pathologies(
 
 
 class PathologyDetector:
-    """Detects pathologies by what sentence pairs teach about their languages; other pairs may then be examined.
+    """Detects pathologies after learning the two languages from sentence pairs; it can then examine other pairs.
 
     Trigrams of characters tell the languages apart. Lengths differ from the median ratio with a variance proportional
     to the source's length (Gale and Church, 1993).
@@ -101,7 +101,7 @@ class PathologyDetector:
         if sum(self.evidence.get(gram, 0.0) for gram in set(_trigrams(translation))) > _NATS:
             return "source language"
         repeated = _repetitions(translation, self.unit)
-        # Half as long in the source, because translations differ in words.
+        # Half as long in the source, because translations use different words.
         if not self.usual.issuperset(repeated) and len(repeated) > len(_repetitions(source, self.source_unit, apart=3)):
             return "repeated"
         return "truncated" if len(translation) + 1 < min(shortest, _SHARE * expected) else None
@@ -117,7 +117,7 @@ def _trigrams(text: str) -> Iterator[str]:
 
 
 def _repetitions(text: str, unit: int, apart: int = 6) -> list[tuple[str, ...]]:
-    """Phrases that are repeated at once, of less than `apart` units, or anywhere, of as many, once for each time."""
+    """Phrases repeated at once, of fewer than `apart` units, or anywhere, of `apart` units; one per repetition."""
     tokens = re.findall(r"\w+|[^\w\s]" if unit == 1 else r"\S", text.casefold())
     phrases = [
         tuple(phrase)

@@ -1,4 +1,4 @@
-"""Projection: the chrF to expect of translations without references, by what `--confidence` measured on others."""
+"""Projection: the expected chrF of translations without references, from measurements by `--confidence`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ import numpy as np
 
 
 _COVERAGE, _WHOLE_COVERAGE = 0.8, 1.96  # share of the lines within their bounds; deviations of 95 % for the whole
-_NEAREST = 40  # sentences of a point's bounds at least
+_NEAREST = 40  # least sentences for a point's bounds
 
 
 @dataclass(frozen=True)
 class ProjectedLine:
-    """The chrF to expect of a line, and bounds within which the chrF of four lines of five lies.
+    """The expected chrF of a line, and bounds within which the chrF of four lines of five lies.
 
-    A line that is less probable than those that were measured has the least probable's, and 0 as its lower bound.
+    A line less probable than the measured ones gets the values of the least probable, with 0 as its lower bound.
     """
 
     chrf: float
@@ -24,12 +24,12 @@ class ProjectedLine:
 
 @dataclass(frozen=True)
 class Projection:
-    """The chrF to expect of a text.
+    """The expected chrF of a text.
 
     Attributes:
         chrf: Mean of the lines, weighted by the lengths of the sources: close to the chrF of the whole text.
-        low, high: Bounds of its 95 % interval, for text that is like the development set.
-        outside: Percentage of the lines whose log-probability is beyond the range of the development set.
+        low, high: Bounds of its 95 % interval, for text similar to the development set.
+        outside: Percentage of the lines whose log-probability is outside the range of the development set.
         lines: The lines; None for a blank source.
         check: Numbers, from 1, of the lines that are less probable than that range, or whose translation is
             pathological.
@@ -44,16 +44,16 @@ class Projection:
 
 
 def add_bounds(curve: Sequence[Sequence[float]], values: np.ndarray, errors: np.ndarray) -> list[list[float]]:
-    """Add to each point of a confidence curve what its errors were, on sentences of similar log-probability.
+    """Add to each point of a confidence curve its errors on sentences of similar log-probability.
 
     Args:
-        curve: Points of log-probability a token and expected chrF.
-        values: `[sentences]` log-probabilities a token.
-        errors: `[sentences]` chrF minus the chrF expected by a curve that other sentences made.
+        curve: Points of log-probability per token and expected chrF.
+        values: `[sentences]` log-probabilities per token.
+        errors: `[sentences]` chrF minus the chrF expected by a curve of other sentences.
 
     Returns:
-        Its points: log-probability, chrF, lower and upper bound of chrF (split-conformal, from the nearest sentences),
-        the standard deviation of the errors, and the number of sentences that are nearer to this point than to others.
+        Points of log-probability, chrF, lower and upper bound of chrF (split-conformal, from the nearest sentences),
+        the standard deviation of the errors, and the number of sentences that are nearest to this point.
     """
     near = min(len(values), max(_NEAREST, len(values) // 10))
     rank = max(0, int((near + 1) * (1 - _COVERAGE) / 2) - 1)
@@ -73,9 +73,9 @@ def project(
     """Project the scores of a text.
 
     Args:
-        curve: Points as from `add_bounds`.
-        means: Log-probability a token of each translation; None for a blank source.
-        sources: The lines that were translated.
+        curve: Points returned by `add_bounds`.
+        means: Log-probability per token of each translation; None for a blank source.
+        sources: The translated lines.
         pathological: Numbers, from 1, of the lines with pathological translations.
     """
     values, chrfs, lows, highs, deviations, counts = np.array(curve).T  # [points] each
@@ -84,8 +84,8 @@ def project(
     weights = np.array([len(sources[row]) for row in rows], dtype=float)
     weights /= weights.sum()
     chrf, low, high = (np.interp(known, values, column) for column in (chrfs, lows, highs))
-    low[known < values[0]] = 0.0  # how bad such lines are was not measured
-    # Errors of the lines are independent. The curve's are not: a point's moves all lines that are near it.
+    low[known < values[0]] = 0.0  # the quality of such lines was not measured
+    # Errors of the lines are independent. Errors of the curve are not: a point's error moves all lines near it.
     shares = np.array([np.interp(known, values, point) @ weights for point in np.eye(len(values))])  # [points]
     variance = np.sum((weights * np.interp(known, values, deviations)) ** 2)
     variance += np.sum((shares * deviations) ** 2 / np.maximum(counts, 1))
