@@ -24,7 +24,7 @@ def claim(directory: Path, overwrite: bool, exit_stack: ExitStack) -> None:
 
 
 def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:
-    """Replace the files of an earlier evaluation: the models' translations, plots and `results.json`."""
+    """Write the models' translations, plots and `results.json`, replacing an earlier evaluation."""
     _remove_earlier(directory)
     for system, name in zip(record.systems, _TRANSLATIONS, strict=False):
         if system.num_beams is not None:
@@ -41,7 +41,7 @@ def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, l
 
 
 def write_projection(directory: Path, record: ProjectionRecord, translations: list[str]) -> None:
-    """Replace the files of an earlier evaluation by `projection.json` and the translations."""
+    """Write `projection.json` and the translations, replacing an earlier evaluation."""
     directory.mkdir(parents=True, exist_ok=True)
     _remove_earlier(directory)
     (directory / _TRANSLATIONS[0]).write_text("".join(line + "\n" for line in translations), encoding="utf-8")
@@ -49,5 +49,5 @@ def write_projection(directory: Path, record: ProjectionRecord, translations: li
 
 
 def _remove_earlier(directory: Path) -> None:
-    for name in ("results.json", "projection.json", *_TRANSLATIONS, *_PLOTS):  # the mark of a complete evaluation first
+    for name in ("results.json", "projection.json", *_TRANSLATIONS, *_PLOTS):  # first the sign of completeness
         (directory / name).unlink(missing_ok=True)

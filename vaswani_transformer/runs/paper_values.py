@@ -1,4 +1,4 @@
-"""The paper's values of the options, and what a run has in their place."""
+"""The paper's values of the options, compared with those of a run."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -20,7 +20,7 @@ PAPER_VALUES: dict[str, tuple[Json, ...]] = {
 def beside_paper(values: Mapping[str, object]) -> list[tuple[str, str, str]]:
     """Name, value in the run and value in the paper of each option that the paper states.
 
-    What neither uses, such as a cooldown, is left out.
+    Options that neither uses, such as a cooldown, are left out.
     """
     return [
         (name, as_text(values[name]), as_text(*paper))
@@ -30,7 +30,7 @@ def beside_paper(values: Mapping[str, object]) -> list[tuple[str, str, str]]:
 
 
 def departures(values: Mapping[str, object]) -> list[tuple[str, str, str]]:
-    """The same of the options with other values than the paper's."""
+    """As `beside_paper`, for the options whose values differ from the paper's."""
     return beside_paper({name: value for name, value in values.items() if value not in PAPER_VALUES.get(name, [value])})
 
 
