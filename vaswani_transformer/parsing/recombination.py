@@ -1,4 +1,4 @@
-"""Data recombination for treebanks, after that of Jia and Liang (2016) for semantic parsing.
+"""Data recombination for treebanks, after Jia and Liang (2016) for semantic parsing.
 
 A model overfits a small treebank after a few epochs. Recombined trees differ in every copy, and their words and phrases
 keep their gold tags and labels.
@@ -22,7 +22,7 @@ class Recombiner:
     """Exchanges phrases for others of the same label under the same parent, and words for others of their tag.
 
     Args:
-        trees: Normalised trees, which phrases and words are taken from.
+        trees: Normalised trees, the source of phrases and words.
         seed: Seed of the random choices.
     """
 
@@ -39,11 +39,11 @@ class Recombiner:
                         self._words[child.label()].append(child[0])
 
     def copies(self, count: int) -> Iterator[Tree]:
-        """Yield `count` recombined copies of each tree, all of them new; fewer of a tree that allows no other."""
+        """Yield `count` recombined copies of each tree, all of them new; fewer if a tree allows no more."""
         known = {_digest(tree) for tree in self._trees}
         for _ in range(count):
             for tree in self._trees:
-                for tries in range(1, _TRIES + 1):  # with more and more changes: a short tree often stays as it is
+                for tries in range(1, _TRIES + 1):  # with more and more changes: a short tree often stays unchanged
                     copy = self._recombined(tree, tries * _PHRASES, tries * _WORDS)
                     if (digest := _digest(copy)) not in known:
                         known.add(digest)
@@ -67,7 +67,7 @@ class Recombiner:
         return self._random.choice(self._words[tagged.label()]) if is_exchanged else tagged[0]
 
     def _other(self, phrase: Tree, parent: str) -> Tree:
-        """A phrase of about the same number of words, so that sentences keep their lengths; if need be, the same."""
+        """Another phrase with about as many words, to preserve lengths of sentences; or else the phrase itself."""
         length = len(phrase.leaves())
         for _ in range(_TRIES):
             other = self._random.choice(self._phrases[phrase.label(), parent])
