@@ -61,7 +61,7 @@ def export_ctranslate2(
 
     Raises:
         ValueError: CTranslate2 does not support the quantization, the model or its generation_config.
-        FileExistsError: `output` exists, and `force` is false or it is no export.
+        FileExistsError: `output` exists, and `force` is false or it is not an export.
     """
     output, types = Path(output), ctranslate2.get_supported_compute_types("cpu")
     if quantization == "int16" and quantization not in types:

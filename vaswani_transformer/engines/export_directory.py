@@ -55,7 +55,7 @@ def export_directory(
         model, tokenizer: The model and tokenizer to export.
 
     Raises:
-        FileExistsError: `output` exists, and `force` is false or it is no export.
+        FileExistsError: `output` exists, and `force` is false or it is not an export.
         ValueError: Another process is writing `output`.
     """
     if force and output.exists() and not is_export(output):

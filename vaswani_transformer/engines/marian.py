@@ -150,7 +150,7 @@ def export_marian(
 
     Raises:
         ValueError: MarianMT cannot express the model.
-        FileExistsError: `output` exists, and `force` is false or it is no export.
+        FileExistsError: `output` exists, and `force` is false or it is not an export.
     """
     output = Path(output)
     with export_directory(output, force, model, tokenizer) as directory:

@@ -53,7 +53,7 @@ def export_onnx(
 
     Raises:
         ValueError: The clients cannot express the model.
-        FileExistsError: `output` exists, and `force` is false or it is no export.
+        FileExistsError: `output` exists, and `force` is false or it is not an export.
     """
     output = Path(output)
     require_marian_heads(model.config, "the ONNX layout of transformers.js")

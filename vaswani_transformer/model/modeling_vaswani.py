@@ -234,7 +234,7 @@ class VaswaniAttention(nn.Module):
                 return layer.keys, layer.values
             cache = both.cross_attention_cache if self.is_cross else both.self_attention_cache
         elif self.is_cross:
-            cache = None  # a cache that is no EncoderDecoderCache holds only self-attention keys and values
+            cache = None  # a cache that is not an EncoderDecoderCache holds only self-attention keys and values
         states = encoder_hidden_states if self.is_cross else hidden_states
         key = self.split_heads(self.k_proj(states), self.d_k)
         value = self.split_heads(self.v_proj(states), self.d_v)

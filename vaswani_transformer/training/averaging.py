@@ -80,7 +80,7 @@ class CheckpointAveraging(TrainerCallback):
     Raises:
         ValueError: `last` is not positive. From `train()`: `save_strategy` writes no checkpoints, or
             `load_best_model_at_end` asks for other weights, `save_total_limit` keeps fewer than are averaged
-            (`VaswaniTrainer` keeps them in any case), or a model that is no `PeftModel` has adapters.
+            (`VaswaniTrainer` keeps them in any case), or a model that is not a `PeftModel` has adapters.
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
