@@ -1,8 +1,8 @@
 """The model of "Attention Is All You Need", as a Hugging Face package.
 
 Importing it makes the model known to transformers: `AutoModelForSeq2SeqLM.from_pretrained` and
-`pipeline("translation")` then work with what was trained here. It loads nothing else: what trains is imported when its
-name is asked for.
+`pipeline("translation")` then work with models trained here. It loads nothing else: training code is imported when its
+name is first used.
 """
 
 from importlib import import_module
@@ -72,7 +72,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is asked for (PEP 562)."""
+    """Import a public name when it is first used (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{_MODULES[name]}", __name__), name)

@@ -1,7 +1,7 @@
 """The command `vaswani`: `vaswani translate --model runs/demo` runs `recipes/translate.py` with these options.
 
-On several processes: `accelerate launch -m vaswani_transformer translate --model runs/demo`. This file is run by its
-path too, so it imports nothing of the package.
+On several processes: `accelerate launch -m vaswani_transformer translate --model runs/demo`. This file is also run by
+its path, so it imports nothing from the package.
 """
 
 import ast
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 
-# A wheel has the recipes inside the package, a checkout beside it.
+# A wheel has the recipes inside the package, a checkout next to it.
 _INSIDE, _BESIDE = (folder / "recipes" for folder in Path(__file__).resolve().parents[:2])
 RECIPES = _INSIDE if _INSIDE.is_dir() else _BESIDE
 

@@ -1,7 +1,7 @@
 """Registration of the models, their tokenizers and the pipeline with transformers, when the package is imported.
 
-A user who has imported the package finds its models through transformers' own entry points, such as
-`AutoModelForSeq2SeqLM` and `AutoTokenizer`. Models saved or pushed then include their code, for users who have
+Importing the package makes its models available through transformers' own entry points, such as
+`AutoModelForSeq2SeqLM` and `AutoTokenizer`. Models saved or pushed afterwards include their code, for users who have
 transformers only.
 """
 
@@ -33,8 +33,8 @@ def _register(
     AutoModel.register(config, model, exist_ok=True)
     AutoModelForSeq2SeqLM.register(config, generating_model, exist_ok=True)
     AutoTokenizer.register(config, fast_tokenizer_class=tokenizer, exist_ok=True)
-    # From here on `save_pretrained` copies the files with these classes, and what they import, beside the weights; not
-    # the tokenizer's: it is saved as transformers' plain fast tokenizer, which loads without trust_remote_code.
+    # From here on `save_pretrained` copies the files of these classes, and the files that they import, along with the
+    # weights; but not the tokenizer's: it is saved as a plain fast tokenizer, which loads without trust_remote_code.
     config.register_for_auto_class("AutoConfig")
     model.register_for_auto_class("AutoModel")
     generating_model.register_for_auto_class("AutoModelForSeq2SeqLM")

@@ -1,4 +1,4 @@
-"""The frame of a benchmark: its options, its files, and the headline of a result."""
+"""Common parts of the benchmarks: options, files, and the headline of a result."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class BenchmarkArguments:
     output: str = option(str(PUBLISHED), "Directory for the table and the record.")
 
     def settings(self) -> dict[str, object]:
-        """The options that decide on the result, for its record."""
+        """The options that affect the result, for its record."""
         return {name: published(value) for name, value in vars(self).items() if name != "output"}
 
 
@@ -58,8 +58,8 @@ def run_benchmark(
     Args:
         name: Name of the program and of its files.
         arguments: Its options.
-        measure: Yields the result, or results that replace each other, so that an interruption leaves the last.
-        as_markdown: The table of a result, which is also printed.
+        measure: Yields the result, or results that replace each other, so that an interruption leaves the last one.
+        as_markdown: Makes the table of a result, which is also printed.
         plot: Draws a result into a file, `name.png`.
     """
     (args,) = RecipeParser((arguments,)).parse()

@@ -4,16 +4,16 @@
         --text data/multi30k/test_2016_flickr.en.gz \
         --references data/multi30k/test_2016_flickr.de.gz
 
-The model is a trained one, since models with random weights never generate EOS, and the text is of the kind that it was
-trained on. The peers are `MarianMTModel.generate`, in input order and in batches of similar length, and CTranslate2
-with each export, with and without its shortlist. Translations have at most 50 tokens more than their source; for the
-peers, more than the longest source of the batch.
+Use a trained model, since models with random weights never generate EOS, and text of the kind that it was trained on.
+The peers are `MarianMTModel.generate`, in input order and in batches of similar length, and CTranslate2 with each
+export, with and without its shortlist. Translations have at most 50 tokens more than their source; for the peers, more
+than the longest source of the batch.
 
-Each system translates everything in batches of each of `--batch_sizes`; a table, one for each number of beams, shows
-its fastest, `decode.json` all. With beams, each searches by its own rule: ours until no live hypothesis can still win,
-normalised as in section 6.1; CTranslate2 until as many hypotheses as beams are finished, transformers until live ones
-look worse, both normalised by |Y|^alpha. Speeds are sentences a second, the best of `--rounds` rounds, through all
-systems in turn. On a GPU the peers run in half precision.
+Each system translates everything with each of `--batch_sizes`; a table for each number of beams shows its fastest
+result, `decode.json` all. With beams, each system searches by its own rule: ours until no live hypothesis can still
+win, normalised as in section 6.1; CTranslate2 until as many hypotheses as beams are finished, transformers until live
+ones look worse, both normalised by |Y|^alpha. Speeds are in sentences per second, the best of `--rounds` rounds through
+all systems in turn. On a GPU the peers run in half precision.
 """
 
 import copy
@@ -47,10 +47,10 @@ from vaswani_transformer.system.typed_json import Record
 
 ALPHA = 0.6
 OVER_SOURCE = 50  # tokens that a translation may have more than its source (6.1)
-PEER = "CTranslate2"  # the first system whose name begins so has the ratio 1
+PEER = "CTranslate2"  # the first system whose name begins with it has the ratio 1
 
 Tokens = list[list[int]]
-# From token ids of sources to token ids of translations, without EOS.
+# Maps token ids of sources to token ids of translations, without EOS.
 Search = Callable[[Tokens], Tokens]
 
 
@@ -102,7 +102,7 @@ class DecodeRecord(Record):
 
 @dataclass(frozen=True)
 class System:
-    """A search to measure, and whether its batches are of sentences of similar length."""
+    """A search to measure, and whether its batches have sentences of similar length."""
 
     name: str
     search: Search
@@ -128,7 +128,7 @@ def exports(model: PreTrainedModel, tokenizer: VaswaniTokenizer, args: Arguments
 
 
 def ours(model: PreTrainedModel, args: Arguments, beams: int) -> Iterator[System]:
-    """Our search in each type, and in the peers' type also with their rule of stopping."""
+    """Our search in each type, and in the peers' type also with their stopping rule."""
     peers_dtype = torch.float32 if args.device == "cpu" else torch.bfloat16
     for dtype in (torch.float32 if args.device == "cpu" else torch.float16, torch.bfloat16):
         search = partial(
@@ -141,7 +141,7 @@ def ours(model: PreTrainedModel, args: Arguments, beams: int) -> Iterator[System
 
 
 def generate_search(model: PreTrainedModel, **settings: Any) -> Search:
-    """The search of `generate` in one batch; `settings` are for it. Peers have one limit for all sentences."""
+    """The search of `generate`, with `settings`, in one batch. Peers have one limit for all sentences."""
     padding, end = model.config.pad_token_id, model.config.eos_token_id
     is_ours = isinstance(model, VaswaniForConditionalGeneration)
 
@@ -157,7 +157,7 @@ def generate_search(model: PreTrainedModel, **settings: Any) -> Search:
 
 
 def export_search(directory: Path, tokenizer: VaswaniTokenizer, device: str, **settings: Any) -> Search:
-    """The search of CTranslate2 in one call; `settings` are for `translate_batch`."""
+    """The search of CTranslate2 in one call of `translate_batch`, with `settings`."""
     from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator
 
     kind = {"intra_threads": torch.get_num_threads()} if device == "cpu" else {"compute_type": "float16"}
@@ -192,7 +192,7 @@ def measure_in_turn(
 ) -> tuple[list[float], list[Tokens]]:
     """Least seconds of each search for all sentences, and its translations.
 
-    Each round goes through all searches, so that a disturbance hits all alike.
+    Each round goes through all searches, so that a disturbance affects all alike.
     """
     seconds, outputs = [float("inf")] * len(searches), [Tokens()] * len(searches)
     for search in searches:
@@ -208,7 +208,7 @@ def measure_in_turn(
 def compare(
     saved: SavedModel, args: Arguments, beams: int, sentences: list[str], references: list[str] | None
 ) -> SpeedTable:
-    """One table: every system on the same sentences, in batches of every size."""
+    """Make one table: every system on the same sentences, in batches of every size."""
     model, tokenizer = saved.load(), saved.tokenizer
     systems = [*peers(model, args, beams), *exports(model, tokenizer, args, beams), *ours(model, args, beams)]
     compared = [(system, size) for system in systems for size in args.batch_sizes]
@@ -270,7 +270,7 @@ def measure(args: Arguments) -> Iterator[DecodeRecord]:
     if args.device == "cpu":
         keep_freed_memory()
     results: list[SpeedTable] = []
-    run = describe_run()  # now: the files that it writes would be changes of the commit
+    run = describe_run()  # now: files written later would change the working tree
     for beams in args.beams:
         results.append(compare(saved, args, beams, sentences, references))
         yield DecodeRecord(run, results)

@@ -1,10 +1,10 @@
-"""Compare ways to compute 8-bit weights by CTranslate2, with VNNI and by AVX2 alone.
+"""Compare ways to compute 8-bit weights by CTranslate2, with VNNI and with AVX2 alone.
 
     python recipes/benchmarks/int8.py --models model_cards/tatoeba-de-en runs/small --text test.de.gz \
         --references test.en.gz
 
-The processor must have VNNI; environment variables emulate AVX2. A process of one thread measures each way, all in
-turn, in seconds of processor time, which other programs disturb less than the clock.
+The processor must have VNNI; environment variables emulate AVX2. A single-threaded process measures each way, all in
+turn, in seconds of processor time, which other programs disturb less than wall-clock time.
 """
 
 import json
@@ -69,7 +69,7 @@ class Way:
     model: str
     processor: str
     way: str
-    sentences_per_second: float  # of the processor
+    sentences_per_second: float  # of processor time
     same_as_float32: float
     bleu: float
 
@@ -83,7 +83,7 @@ class Int8Record(Record):
 
 
 def compare(name: str, args: Arguments) -> Iterator[Way]:
-    """All ways with one model."""
+    """Measure all ways with one model."""
     saved = open_model(name, model_type="vaswani")
     directions = Directions(saved.config)
     tag = directions.tag(None, args.target_language, is_required=True)

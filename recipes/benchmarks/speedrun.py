@@ -1,13 +1,13 @@
 """A challenge: how soon a model translates image captions well. Its rules:
 
-1. Data: the training set of multi30k, in any of its languages. No other text, and no weights that were trained before.
-2. Target: a validation sacreBLEU, English to German with alpha 1.0, of more than 39.27; over the seeds, its mean is so
-   with 95 % confidence (one-sided t-test).
-3. Seeds: three or more. All that were trained count.
+1. Data: the training set of multi30k, in any of its languages. No other text, and no pretrained weights.
+2. Target: a validation sacreBLEU, English to German with alpha 1.0, of more than 39.27; the mean over the seeds exceeds
+   it with 95 % confidence (one-sided t-test).
+3. Seeds: three or more. All trained seeds count.
 4. Budget: at most 24 processor minutes per training, summed over its processes, from the first batch to the last.
-5. The validation set decides on configurations. This program alone scores test_2016_flickr, once for a line.
+5. Choose configurations by the validation set. Only this program scores test_2016_flickr, once for a line.
 6. The track "paper" changes only sizes, batches and constants of the schedule; the track "open" may change everything.
-7. A record reaches the target in fewer processor minutes than any before it on its machine.
+7. A record reaches the target in fewer processor minutes than any earlier one on its machine.
 
 To enter, commit the configuration, and the code if it has changed. One command trains each seed, scores the models, and
 adds the line, with the log and the results of each training; after an interruption it continues:
@@ -51,7 +51,7 @@ RECIPES = Path(__file__).resolve().parents[1]
 class Arguments(BenchmarkArguments):
     """Options of the benchmark."""
 
-    # Not `config`, which is the file of this program's own options.
+    # Not named `config`, which is the file of this program's own options.
     training: str = option(MISSING, "Configuration of the training: a YAML file, or a name in recipes/configs.")
     change: str = option(MISSING, "The name of the line: what it changes, in words.")
     track: Literal["paper", "open"] = option("open", "What the rules let a line change.")
@@ -73,7 +73,7 @@ class Arguments(BenchmarkArguments):
 
     @property
     def name(self) -> str:
-        """The change as the name of a directory."""
+        """The change as a name for a directory."""
         return re.sub(r"[^a-z0-9]+", "-", self.change.lower()).strip("-")
 
 
@@ -82,12 +82,12 @@ class Entry:
     """Trainings with one configuration; lists have an item for each seed.
 
     Attributes:
-        change: What they changed.
+        change: Their change.
         track: "paper" or "open".
         run: Command, commit and machine of the first training.
         processes: Number of processes of a training.
         seeds: Seeds of the trainings.
-        logs: Directory of their logs and results, beside the table.
+        logs: Directory of their logs and results, next to the table.
         minutes: Duration of training.
         processor_minutes: Processor time of all processes.
         validation: sacreBLEU of the validation set.
@@ -112,19 +112,19 @@ class Entry:
 
     @property
     def is_good(self) -> bool:
-        """Whether the trainings keep to the budget, and their validation BLEU reaches the target."""
+        """Whether the trainings stay within the budget, and their validation BLEU reaches the target."""
         return max(self.processor_minutes) <= BUDGET and self.lower_bound >= TARGET
 
     @property
     def lower_bound(self) -> float:
-        """What the mean validation BLEU exceeds with 95 % confidence, by Student's t."""
+        """Lower bound of the mean validation BLEU with 95 % confidence, by Student's t."""
         error = stdev(self.validation) / math.sqrt(len(self.validation))
         return mean(self.validation) - student.ppf(0.95, len(self.validation) - 1) * error
 
 
 @dataclass(frozen=True)
 class SpeedrunRecord(Record):
-    """`speedrun.json`, in the order of time."""
+    """`speedrun.json`, in chronological order."""
 
     entries: list[Entry] = field(default_factory=list)
 
@@ -141,7 +141,7 @@ def scores(directory: str, *test_sets: list[str]) -> list[float]:
 
 
 def train(args: Arguments) -> list[Path]:
-    """Train each seed that is not finished; return the directories of the trainings.
+    """Train each unfinished seed; return the directories of the trainings.
 
     Raises:
         RuntimeError: A training failed.
@@ -216,7 +216,7 @@ def with_range(values: list[float], form: str) -> str:
 
 
 def plot(record: SpeedrunRecord, path: Path) -> None:
-    """Processor minutes and validation BLEU of each training, beside the target."""
+    """Plot processor minutes and validation BLEU of each training, with the target."""
     figure = Figure(figsize=(10, 6), layout="constrained")
     axes = figure.subplots()
     for entry in record.entries:

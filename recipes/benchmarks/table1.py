@@ -1,15 +1,15 @@
-"""Table 1 of the paper, measured: growth of four layer types' time with length n and width d.
+"""Measure Table 1 of the paper: how the time of four layer types grows with length n and width d.
 
     python recipes/benchmarks/table1.py
     python recipes/benchmarks/table1.py --device cuda --dtype bfloat16 --max_length 16384
 
-One layer, forward, on one sentence: equation 1 with 8 heads ("self-attention", all weights at once; and PyTorch's fused
-kernel of the same), without the projections, which cost O(n d^2) in every kind; an LSTM; a convolution over k = 3
-positions; and self-attention restricted to r = 128 neighbours. The growth exponent is the slope of log(time)
-over log(n), or log(d), through the larger half of the sizes: the cost of a call dominates small ones.
+It runs one layer forward on one sentence: equation 1 with 8 heads ("self-attention", all weights at once; and PyTorch's
+fused kernel), without the projections, which cost O(n d^2) in every kind; an LSTM; a convolution over k = 3 positions;
+and self-attention restricted to r = 128 neighbours. The growth exponent is the slope of log(time) over log(n), or
+log(d), through the larger half of the sizes, because the cost of a call dominates small ones.
 
-The restricted layer is then compared with full attention under a mask of its neighbourhood, in value, time and peak
-memory. Writes `table1.md`, `table1.json` and `table1.png`.
+It then compares the restricted layer with full attention under a mask of its neighbourhood, in value, time and peak
+memory, and writes `table1.md`, `table1.json` and `table1.png`.
 """
 
 import ctypes
@@ -169,8 +169,8 @@ def peak_memory(layer: Layer, device: str) -> int:
         before = torch.cuda.memory_allocated()
         layer()
         return torch.cuda.max_memory_allocated() - before
-    ctypes.CDLL(None).malloc_trim(0)  # else the call is given what others have freed
-    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak begins anew
+    ctypes.CDLL(None).malloc_trim(0)  # else the call would reuse freed memory
+    Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # reset the peak
     before = resident_bytes("VmRSS")
     layer()
     return max(resident_bytes("VmHWM") - before, 1)
@@ -210,7 +210,7 @@ def measure(args: Arguments) -> Iterator[Table1Record]:
 
 
 def compare(args: Arguments, n: int, d: int) -> Restricted:
-    """The restricted layer beside full attention under the neighbourhood's mask, plain and fused."""
+    """Compare the restricted layer with full attention under the neighbourhood's mask, plain and fused."""
     query, key, value = (split_heads(random_states(args, n, d)) for _ in range(3))
     heads = (query, key, value)
     positions = torch.arange(n, device=args.device)
@@ -254,7 +254,7 @@ def as_markdown(results: Table1Record) -> str:
 
 
 def plot(results: Table1Record, path: Path) -> None:
-    """Measured times as points, and lines of the predicted growth through the largest of them."""
+    """Plot measured times as points, and lines of the predicted growth through the largest of them."""
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     for place, (axes, axis) in enumerate(zip(figure.subplots(1, 2, sharey=True), ("n", "d"), strict=True)):
         sizes = (results.n if axis == "n" else results.d).sizes

@@ -13,16 +13,16 @@ labels:
   Adam;
 - with `--release DIRECTORY ...`, the package in other checkouts.
 
-Each system is a process of its own, which keeps freed memory as ours does. They train in turn, `--seconds` each, in
+Each system runs in its own process, which keeps freed memory as ours does. They train in turn, `--seconds` each, in
 `--rounds` rounds; a speed is the median over the rounds. The rate of large products in the same type is measured in
 the same rounds. A system's share of it is the rate of its own products, padding included.
 
 With `--end_to_end`, `recipes/train_wmt.py` of this checkout and of others, and MarianMT in the stock trainer, train
-`--steps` steps in turn, on one thread, two threads and two processes. Counted is the time from the first batch to the
-last checkpoint; nothing is scored. Each is started anew for each round, as its users start it. The vocabulary of all
-sizes has `--vocab_size` entries.
+`--steps` steps in turn, on one thread, two threads and two processes. The time counts from the first batch to the last
+checkpoint; nothing is scored. Each is restarted for each round, as its users start it. The vocabulary of all sizes has
+`--vocab_size` entries.
 
-Writes `train.md` and `train.json`.
+The benchmark writes `train.md` and `train.json`.
 """
 
 import json
@@ -56,8 +56,8 @@ from vaswani_transformer.system.typed_json import Record
 from vaswani_transformer.training.flops import training_flops
 
 
-# Layers of encoder and decoder each, d_model, d_ff, heads, and entries of the vocabulary; "tiny" is the model of Wu et
-# al. (2021) for multi30k, "base" the paper's.
+# Layers of each of encoder and decoder, d_model, d_ff, heads, and entries of the vocabulary; "tiny" is the model of Wu
+# et al. (2021) for multi30k, "base" the paper's.
 SIZES = {
     "tiny": (4, 128, 256, 4, 8_000),
     "small": (3, 256, 1024, 4, 8_000),
@@ -66,9 +66,9 @@ SIZES = {
 TYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LAYOUTS = {"one thread": (1, 1), "two threads": (1, 2), "two processes": (2, 1)}  # processes, threads of each
 HERE = Path(__file__).resolve().parents[2]
-LONGEST = 256  # tokens; longer pairs are not trained on
+LONGEST = 256  # tokens; longer pairs are left out
 
-# Settings of glibc with which freed memory is used again, as by `keep_freed_memory`.
+# Settings that make glibc reuse freed memory, as by `keep_freed_memory`.
 ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_TOP_PAD_": str(2**28)}
 
 
@@ -99,7 +99,7 @@ class Arguments(DeviceArguments):
         self.checkouts()
 
     def checkouts(self) -> dict[str, Path]:
-        """The other checkouts by name: the shortest ends of their paths that differ from each other and from "ours"."""
+        """The other checkouts by name: the shortest distinct ends of their paths, other than "ours"."""
         paths = [Path(release).resolve() for release in self.release]
         if len({*paths}) < len(paths):
             raise ValueError(f"release: {' '.join(self.release)} names a checkout twice")
@@ -117,7 +117,7 @@ class Speed:
     Attributes:
         target_tokens_per_second: Speed in each round, without padding.
         padding_share: Share of padding in the tokens of both sides.
-        peak_bytes: Memory beyond that of the process without a model.
+        peak_bytes: Memory in excess of the process without a model.
         operations_per_second: Rate of matrix products in each round, padding included.
     """
 
@@ -134,7 +134,7 @@ class SpeedTable:
     """All systems with one size and type.
 
     Attributes:
-        product_rate: Operations a second of large products, in each round.
+        product_rate: Operations per second of large products in each round.
     """
 
     size: str
@@ -145,7 +145,7 @@ class SpeedTable:
 
 @dataclass(frozen=True, kw_only=True)
 class WholeTrainings:
-    """Target tokens a second, without padding, of whole trainings in each round, by system."""
+    """Target tokens per second, without padding, of whole trainings in each round, by system."""
 
     size: str
     precision: str
@@ -164,7 +164,7 @@ class TrainRecord(Record):
 
 
 def environment(package: Path) -> dict[str, str]:
-    """Variables with which a program imports a checkout."""
+    """Environment variables that make a program import a checkout."""
     paths = [str(package.resolve()), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -186,7 +186,7 @@ class Worker:
         exit_stack.callback(self._process.kill)
 
     def result(self) -> Turn:
-        """What was trained since the last result; waits for it."""
+        """Wait for the result of the turn, and return it."""
         assert self._process.stdout is not None
         if line := self._process.stdout.readline():
             return Turn(**json.loads(line))
@@ -220,7 +220,7 @@ def config_sizes(size: str) -> dict[str, int]:
 
 
 def launch(package: Path, *words: object, processes: int = 1, threads: int = 1) -> str:
-    """The standard output of a Python program that imports a checkout."""
+    """Run a Python program that imports a checkout, and return its standard output."""
     launcher = [sys.executable]
     if processes > 1:
         launcher += ["-m", "torch.distributed.run", "--nproc_per_node", str(processes)]
@@ -231,14 +231,14 @@ def launch(package: Path, *words: object, processes: int = 1, threads: int = 1) 
 
 @cache
 def has_precision(recipe: Path) -> bool:
-    """Whether a checkout's recipe has the option `precision`; that of earlier ones is `bf16`."""
+    """Whether a checkout's recipe has the option `precision`; earlier ones have `bf16`."""
     return "--precision" in launch(recipe.parents[1], recipe, "--help")
 
 
 def train_by_recipe(
     args: Arguments, package: Path, size: str, precision: str, folder: Path, processes: int, threads: int
 ) -> float:
-    """Target tokens a second of `train_wmt.py` in a checkout. The first call prepares its corpus in `folder`."""
+    """Target tokens per second of `train_wmt.py` in a checkout. The first call prepares its corpus in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     recipe = package / "recipes" / "train_wmt.py"
     options: dict[str, object] = {
@@ -249,7 +249,7 @@ def train_by_recipe(
         "source_tokens": args.tokens,
         "target_tokens": args.tokens,
         "max_steps": args.steps,
-        "warmup_steps": WARMUP,  # said, since some releases refuse their default in a training that is shorter
+        "warmup_steps": WARMUP,  # explicit, since some releases refuse their default in a shorter training
         "save_strategy": "steps",
         "save_steps": args.steps,
         "eval_strategy": "no",
@@ -272,18 +272,18 @@ def train_by_recipe(
 
 
 def train_marian(args: Arguments, size: str, precision: str, folder: str, processes: int, threads: int) -> float:
-    """Target tokens a second of the stock trainer, on the corpus that the recipe of this checkout has prepared."""
+    """Target tokens per second of the stock trainer, on the corpus prepared by this checkout's recipe."""
     prepared, is_bf16 = Path(folder, "ours", "prepared"), precision == "bfloat16"
     sizes = config_sizes(size) | {"vocab_size": args.vocab_size}
     work = Work(MARIAN, str(prepared), sizes, args.tokens, is_bf16, True, corpus_name="train", steps=args.steps)
     worker = Path(__file__).with_name("train_worker.py")
     output = launch(HERE, worker, json.dumps(asdict(work)), processes=processes, threads=threads)
-    turns = [Turn(**json.loads(line)) for line in output.splitlines()]  # one of each process
+    turns = [Turn(**json.loads(line)) for line in output.splitlines()]  # one for each process
     return sum(turn.target_tokens for turn in turns) / max(turn.seconds for turn in turns)
 
 
 def compare_whole(args: Arguments, size: str, precision: str, layout: str, folder: str) -> WholeTrainings:
-    """Whole trainings of one size and type, in turn."""
+    """Measure whole trainings of one size and type, in turn."""
     packages = {"ours": HERE, **args.checkouts()}
     processes, threads = LAYOUTS[layout]
     speeds: dict[str, list[float]] = {name: [] for name in (*packages, MARIAN)}
@@ -309,7 +309,7 @@ def speed(system: str, turns: list[Turn], config: VaswaniConfig) -> Speed:
 
 
 def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTable:
-    """All systems with one size and type, in turn."""
+    """Measure all systems with one size and type, in turn."""
     sizes = config_sizes(size)
     sizes["vocab_size"] = max(sizes["vocab_size"], args.vocab_size)
     packages = {name: (name, HERE) for name in SYSTEMS if args.device == "cuda" or name != "ours, compiled"}
@@ -337,7 +337,7 @@ def measure(args: Arguments) -> Iterator[TrainRecord]:
     results: list[SpeedTable] = []
     whole: list[WholeTrainings] = []
     with tempfile.TemporaryDirectory() as folder:
-        run = describe_run()  # now: the files that it writes would be changes of the commit
+        run = describe_run()  # now: files written later would change the working tree
         for case in product(args.sizes, args.precisions, LAYOUTS) if args.end_to_end else ():
             whole.append(compare_whole(args, *case, folder))
             yield TrainRecord(run, args.settings(), results, whole)
@@ -374,7 +374,7 @@ def table(result: SpeedTable) -> str:
 
 
 def whole_table(results: list[WholeTrainings]) -> str:
-    """A row for each size, type and layout; beside each other system, the median of the ratios of a round."""
+    """A row for each size, type and layout; next to each other system, the median of the ratios of a round."""
     others = [name for name in results[0].speeds if name != "ours"]
     lines = [["size", "type", "on", "ours", *(cell for name in others for cell in (name, "ours beside it"))]]
     for result in results:

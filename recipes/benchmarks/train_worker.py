@@ -1,7 +1,7 @@
-"""A system that `train.py` measures, in a process of its own; with another checkout in PYTHONPATH, that checkout's.
+"""A process that trains one system for `train.py`, with the checkout of the package in PYTHONPATH, if any.
 
-It trains one step, and then for as many seconds as each line of standard input says; or a number of steps with a
-checkpoint at the end. After each it writes a `Turn` as a line of JSON. It uses only names of the package that all
+It trains one step, and then for the number of seconds in each line of standard input; or a number of steps with a
+checkpoint at the end. After each turn it writes a `Turn` as a line of JSON. It uses only names of the package that all
 releases have.
 """
 
@@ -47,7 +47,7 @@ FOREVER = 10**6  # steps; standard input ends the training
 
 @dataclass(frozen=True)
 class Work:
-    """What a worker trains.
+    """The task of a worker.
 
     Attributes:
         system: One of `SYSTEMS`.
@@ -55,7 +55,7 @@ class Work:
         sizes: Sizes of the model, arguments of `VaswaniConfig`.
         tokens: Source and target tokens of a batch.
         bf16: Whether to compute in bfloat16 where PyTorch's autocast does.
-        use_cpu: Whether to leave an accelerator alone.
+        use_cpu: Whether to ignore accelerators.
         corpus_name: The corpus in `data`.
         steps: Steps to train without a pause; None to train in turns.
     """
@@ -98,14 +98,14 @@ class Work:
 
 @dataclass
 class Turn:
-    """What was trained in a turn.
+    """The training in a turn.
 
     Attributes:
         seconds: Its duration.
         tokens: Source and target tokens without padding.
         target_tokens: Target tokens without padding.
         shapes: Sentences, source length and target length of each batch, padding included.
-        peak_bytes: Memory at its highest since the start, beyond that of the process without a model.
+        peak_bytes: Peak memory since the start, in excess of the process without a model.
     """
 
     seconds: float = 0.0
@@ -122,7 +122,7 @@ def resident_bytes(name: str) -> int:
 
 
 class Turns(TrainerCallback):
-    """Counts the batches that are trained on, and waits at the end of each turn for the next one."""
+    """Counts the trained batches, and waits at the end of each turn for the next one."""
 
     def __init__(self, results: TextIO, limit: float) -> None:
         self._results, self._turn, self._limit = results, Turn(), limit
@@ -131,7 +131,7 @@ class Turns(TrainerCallback):
         self._began = time.perf_counter()
 
     def counted(self, collate: Callable[[list], Any]) -> Callable[[list], Any]:
-        """The same collator, whose batches are counted at the end of their step."""
+        """Wrap a collator, so that its batches are counted at the end of their step."""
 
         def collate_and_count(rows: list) -> Any:
             source, target = (sum(len(row[name]) for row in rows) for name in ("input_ids", "labels"))
@@ -161,12 +161,12 @@ class Turns(TrainerCallback):
         self._report()
 
     def _report(self) -> None:
-        """Write the turn, which ends now."""
+        """Write the turn that ends now."""
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
         self._turn.seconds = time.perf_counter() - self._began
         self._turn.peak_bytes = self._peak_bytes()
-        # In one write: several processes share the pipe.
+        # In a single write, because several processes share the pipe.
         print(json.dumps(asdict(self._turn)) + "\n", end="", file=self._results, flush=True)
 
     def _peak_bytes(self) -> int:
@@ -258,7 +258,7 @@ class PlainTransformer(nn.Module):
 
 
 def train_plain(work: Work, turns: Turns, folder: str) -> None:
-    """A loop in PyTorch's own words, on batches of similar length within the budget of tokens."""
+    """A plain PyTorch loop on batches of similar length within the token budget."""
     from vaswani_transformer.data.batching import TokenBudgetBatchSampler
 
     device = torch.device("cpu") if work.use_cpu else torch.accelerator.current_accelerator()

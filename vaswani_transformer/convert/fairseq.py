@@ -26,7 +26,7 @@ _FIRST_POSITION = _TOKENS["pad_token_id"] + 1
 
 _ACTIVATIONS = {"gelu_accurate": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh", "relu_squared": "relu2"}
 
-# Options that cannot be expressed, and that the weights do not show.
+# Options that cannot be expressed, and do not show in the weights.
 _INEXPRESSIBLE = (
     "encoder_normalize_before",
     "decoder_normalize_before",
@@ -37,7 +37,7 @@ _INEXPRESSIBLE = (
     "cross_self_attention",
 )
 
-# numpy's objects in checkpoints of --eval-bleu, which a conversion does not need: unpickled as an empty class.
+# numpy's objects in checkpoints of --eval-bleu, which are not needed: unpickled as an empty class.
 _IGNORED = (
     "numpy.core.multiarray._reconstruct",
     "numpy.core.multiarray.scalar",
@@ -78,7 +78,7 @@ def read_checkpoint(path: str | Path) -> FairseqCheckpoint:
 
 
 class _Ignored:
-    """What is unpickled in place of `_IGNORED`."""
+    """Placeholder unpickled in place of `_IGNORED`."""
 
     def __init__(self, *args: Any) -> None:
         pass
@@ -115,12 +115,12 @@ def _settings(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _weights(state: dict[str, torch.Tensor]) -> Weights:
-    """The weights, without other entries of the state, with learned positions from the first in use."""
+    """The weights, without other entries of the state; learned positions begin with the first one in use."""
     weights = {name: weight for name, weight in state.items() if not _NOT_WEIGHTS.fullmatch(name)}
     for name in weights:
         if name.endswith(".embed_positions.weight"):
             weights[name] = weights[name][_FIRST_POSITION:]
-    if "decoder.embed_tokens.weight" in weights:  # until 2020, a softmax that shares it had no entry
+    if "decoder.embed_tokens.weight" in weights:  # until 2020, a tied softmax had no entry
         weights.setdefault("decoder.output_projection.weight", weights["decoder.embed_tokens.weight"])
     return weights
 
@@ -174,12 +174,12 @@ def fairseq_tokenizer(directory: str | Path, config: VaswaniConfig, model_max_le
 
     Args:
         directory: Directory with `dict.SRC.txt`, `dict.TGT.txt`, and `bpecodes` or `code`.
-        config: The model's, with its languages, SRC and TGT, and the sizes of its vocabularies.
-        model_max_length: Tokens of the longest source.
+        config: Configuration of the model, with its languages, SRC and TGT, and the sizes of its vocabularies.
+        model_max_length: Most tokens of a source.
 
     Raises:
         OSError: A file is missing.
-        ValueError: A dictionary is malformed, or has another size.
+        ValueError: A dictionary is malformed, or has a wrong size.
     """
     directory, languages = Path(directory), [config.source_language, config.target_language]
     paths = [directory / f"dict.{language}.txt" for language in languages]
@@ -209,10 +209,10 @@ def fairseq_tokenizer(directory: str | Path, config: VaswaniConfig, model_max_le
 def read_dictionary(path: Path) -> dict[str, int]:
     """Token ids of a fairseq dictionary, whose lines are `token count`.
 
-    fairseq marks a token that does not end a word by `@@`, FSMTTokenizer a token that ends one by `</w>`.
+    fairseq marks tokens that do not end a word by `@@`; FSMTTokenizer marks tokens that do by `</w>`.
 
     Raises:
-        ValueError: A line has another form.
+        ValueError: A line is malformed.
     """
     ids = {token: number for number, token in enumerate(_SPECIAL)}
     with path.open(encoding="utf-8") as lines:

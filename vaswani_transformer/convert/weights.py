@@ -36,7 +36,7 @@ def model_from_weights(weights: Weights, **fields: Any) -> VaswaniForConditional
     The weights determine the sizes, and which embeddings are tied to each other and to the softmax.
 
     Args:
-        weights: By fairseq's names, with `decoder.output_projection.weight` `[vocabulary, d_model]`, optionally
+        weights: Weights by fairseq's names: `decoder.output_projection.weight` `[vocabulary, d_model]`, optionally
             `decoder.output_projection.bias` `[vocabulary]`, and `embed_positions.weight` `[positions, d_model]` of both
             stacks only if positions are learned. An encoder layer has `self_attn.{q,k,v,out}_proj`, `fc1`, `fc2`,
             `self_attn_layer_norm` and `final_layer_norm`; a decoder layer also has `encoder_attn.{q,k,v,out}_proj` and
@@ -67,7 +67,7 @@ def _renamed(name: str) -> str:
 
 
 def with_fairseq_layers(name: str) -> str:
-    """A weight's name with the parts inside a layer renamed to fairseq's."""
+    """Rename the parts inside a layer in a weight's name to fairseq's."""
     for theirs, ours in _RENAMED:
         name = name.replace(ours, theirs)
     return name
@@ -97,7 +97,7 @@ def weights_by_fairseq_names(model: PreTrainedModel, layout: str, first: int) ->
 
     Args:
         model: A MarianMT or FSMT model of transformers.
-        layout: Its layout of the sinusoids, a `position_encoding` of `VaswaniConfig`.
+        layout: Its layout of sinusoids, a `position_encoding` of `VaswaniConfig`.
         first: Row of the table for the first position.
 
     Raises:
@@ -142,7 +142,7 @@ def model_from_transformers(
     )
     search = model.generation_config.to_diff_dict()
     search = {name: value for name, value in search.items() if name[0] != "_" and name != "transformers_version"}
-    # A new one: transformers does not load all fields of a generation_config that was derived from a config.
+    # A new object: transformers does not load all fields of a generation_config that was derived from a config.
     converted.generation_config = GenerationConfig(**{**tokens, **search, "length_penalty_type": "transformers"})
     return converted.to(model.dtype)
 

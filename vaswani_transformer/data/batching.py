@@ -7,16 +7,16 @@ from itertools import pairwise
 import numpy as np
 
 
-# Time of a target token in units of a source token's: in the base model the decoder's layers and the logits have about
-# twice the multiplications of the encoder's layers and of the keys and values made of its output.
+# Time of a target token relative to a source token: in the base model the decoder's layers and the logits have about
+# twice the multiplications of the encoder's layers and of the keys and values computed from its output.
 _TARGET_COST = 2
 
 
 def divide_batches(starts: np.ndarray, source: np.ndarray, target: np.ndarray, num_parts: int) -> np.ndarray:
     """Cut each batch into consecutive parts whose largest cost is as small as possible.
 
-    A part costs its padded source tokens plus twice its padded target tokens: a step takes as long as
-    its costliest part. Every part has at least one pair.
+    A part costs its padded source tokens plus twice its padded target tokens; a step takes as long as its costliest
+    part. Every part has at least one pair.
 
     Args:
         starts: `[batches + 1]` where each batch begins; each has at least `num_parts` pairs.
@@ -38,9 +38,9 @@ def divide_batches(starts: np.ndarray, source: np.ndarray, target: np.ndarray, n
 
 
 def _cheapest_parts(source: np.ndarray, target: np.ndarray, num_parts: int) -> np.ndarray:
-    """`[parts]` where the parts of one batch begin, given what the tokens of each side cost.
+    """`[parts]` where the parts of one batch begin, given the cost of the tokens of each side.
 
-    Bisection of the largest cost: if it is too low, parts that are filled from the first on do not reach the end.
+    Bisection of the largest cost: if it is too low, parts filled one after another do not reach the end.
     """
     too_low = (source + target).sum() // num_parts - 1  # without padding
     enough = -(-len(source) // num_parts) * (source.max() + target.max())  # parts with equal counts cost no more
@@ -79,7 +79,7 @@ class MixedCorpus:
     Attributes:
         first: The first of its rows, which follow each other.
         pairs: Number of its rows.
-        drawn: Pairs drawn for each epoch; some of them repeatedly if it has fewer.
+        drawn: Pairs drawn for each epoch; some of them repeatedly if the corpus has fewer.
     """
 
     first: int
@@ -92,12 +92,12 @@ class Mixture:
 
     A draw is a systematic sample (Madow & Madow, 1944) of the pairs sorted by size, equal ones in random order. Place p
     of n gets one of the pairs p * N / n to (p + 1) * N / n of N. The largest pair that a place can get is therefore
-    known in advance, and batches planned for these pairs hold the pairs of every epoch. Each pair is drawn n / N times,
+    known in advance, and batches planned for these pairs fit the pairs of every epoch. Each pair is drawn n / N times,
     rounded down or up; the mean over epochs is exact.
 
     Args:
         sizes: `[rows]` sizes of all pairs, as in `BatchPlan`.
-        mixed: Corpora to draw from, behind the training corpus.
+        mixed: Corpora to draw from; their rows follow the training corpus.
 
     Attributes:
         largest: `[places]` row with the largest pair that each place of an epoch can get.
@@ -110,7 +110,7 @@ class Mixture:
         self.largest = self._rows([np.argsort(-each, kind="stable") for each in self._sizes], [0] * len(mixed))
 
     def draw(self, generator: np.random.Generator) -> np.ndarray:
-        """`[places]` row in each place of an epoch."""
+        """`[places]` row at each place of an epoch."""
         orders, starts = [], []
         for sizes in self._sizes:
             shuffled = generator.permutation(len(sizes))
@@ -163,8 +163,8 @@ def plan_batches(
         target_lengths: Tokens of each target sentence.
         source_tokens: Budget of source tokens of a batch.
         target_tokens: Budget of target tokens of a batch.
-        window: Number of batches among which pairs are exchanged. The last window, of the shortest sentences, may have
-            more batches, or fewer.
+        window: Number of batches that exchange pairs. The last window, with the shortest sentences, may have more
+            batches, or fewer.
 
     Raises:
         ValueError: There are no sentences, one alone exceeds the budget, or the window is below 1.
@@ -182,13 +182,13 @@ def plan_batches(
                 f"raise it, or lower max_length"
             )
     sizes = pair_sizes(source, target, source_tokens, target_tokens)
-    order = np.lexsort((-source, -target, -sizes))  # the last key is the first to sort by
+    order = np.lexsort((-source, -target, -sizes))  # the last key is the primary one
     windows, starts = [0], [0]
     while windows[-1] < len(order):
         first = windows[-1]
         count = source_tokens * target_tokens // int(sizes[order[first]])  # pairs of a batch
         end = first + count * window
-        if end + count > len(order):  # what is left would not fill a batch of these pairs
+        if end + count > len(order):  # the rest would not fill a batch of these pairs
             end = len(order)
         batches = -(-(end - first) // count)
         windows.append(end)
@@ -197,7 +197,7 @@ def plan_batches(
 
 
 def pair_sizes(source: np.ndarray, target: np.ndarray, source_tokens: int, target_tokens: int) -> np.ndarray:
-    """`[pairs]` sizes as of `BatchPlan`, times both budgets: n pairs of a size fit if n * size <= their product."""
+    """`[pairs]` sizes as in `BatchPlan`, times both budgets: n pairs of a size fit if n * size <= their product."""
     return np.maximum(np.maximum(source * target_tokens, target * source_tokens), 1)
 
 
@@ -211,7 +211,7 @@ class TokenBudgetBatchSampler:
     - All epochs have the same number of batches, with the same numbers of pairs. An epoch exchanges the pairs within
       windows of similar length: two pairs of a batch meet again in about 1 of every `window` epochs. It draws other
       pairs of the same sizes from the corpora that are mixed in (see `Mixture`).
-    - The costliest batch opens the first epoch: if memory does not suffice, it fails at once.
+    - The costliest batch opens the first epoch: if memory is insufficient, training fails at once.
 
     Args:
         source_lengths, target_lengths: Tokens of each sentence.
@@ -219,15 +219,15 @@ class TokenBudgetBatchSampler:
         num_parts: Micro-batches of a global batch: the number of processes times accumulation steps, or, in elastic
             training, of virtual ranks.
         seed: With the epoch, the only source of randomness.
-        window: Number of batches among which pairs of similar length are exchanged each epoch: the option
-            `batch_window`. More mix better; fewer pad less.
-        mixed: Corpora to draw pairs from, behind the training corpus; by default every pair comes once an epoch.
+        window: Number of batches that exchange pairs of similar length each epoch: the option `batch_window`. Larger
+            windows mix better; smaller ones pad less.
+        mixed: Corpora to draw pairs from, after the training corpus; by default every pair occurs once an epoch.
 
     Attributes:
         padding_share: Share of padding among the tokens of the first epoch's micro-batches.
 
     Raises:
-        ValueError: There are no sentences, one alone exceeds the budget, or a batch has fewer of them than parts.
+        ValueError: There are no sentences, one alone exceeds the budget, or a batch has fewer sentences than parts.
     """
 
     def __init__(
@@ -299,8 +299,8 @@ class TokenBudgetBatchSampler:
         batches = generator.permutation(len(starts) - 1)
         if epoch == 0:
             source, target = self._padded_sizes(pairs, starts)
-            # In memory a target token, with its logits, costs about three times what a source token does. Global
-            # batches are compared, not their parts, since the order must not depend on the number of parts.
+            # A target token, with its logits, costs about three times the memory of a source token. Global batches are
+            # compared, not their parts, since the order must not depend on the number of parts.
             costliest = np.argmax(source + 3 * target)
             batches = np.concatenate(([costliest], batches[batches != costliest]))
         return pairs, part_starts, batches

@@ -22,7 +22,7 @@ def encode_corpus(
 ) -> Dataset:
     """Turn text into sub-word ids, both sides ending in EOS, white space around sentences removed.
 
-    `source_tag` begins every source that is not blank; see `languages_vaswani`.
+    Every source that is not blank begins with `source_tag`; see `languages_vaswani`.
 
     Returns:
         Rows of `input_ids`, `labels`, and their lengths `source_length`, `target_length`, EOS included.
@@ -53,7 +53,7 @@ def encode_corpus(
 
 @dataclass(frozen=True)
 class CleaningRules:
-    """The rules by which pairs of an encoded corpus are dropped; their limits are options of the recipes.
+    """Rules that drop pairs of an encoded corpus; their limits are options of the recipes.
 
     A new rule is a mask in `reasons` and, if it has a limit, a field.
     """
@@ -66,11 +66,11 @@ class CleaningRules:
     )
 
     def reasons(self, source: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
-        """`[pairs]` whether each rule drops a pair, by its name in reports.
+        """`[pairs]` whether each rule drops a pair, by the rule's name in reports.
 
         Args:
             source: `[pairs]` lengths in sub-words with EOS.
-            target: The same of the targets.
+            target: `[pairs]` lengths of the targets.
         """
         shorter, longer = np.minimum(source, target), np.maximum(source, target)
         return {
@@ -86,7 +86,7 @@ def clean_corpus(encoded: Dataset, rules: CleaningRules | None = None) -> tuple[
     A pair counts for the first rule that drops it. By default, the rules are `CleaningRules()`.
 
     Returns:
-        The kept pairs, and how many were dropped as "empty", "too_long" and "ratio", and how many "kept".
+        The kept pairs; and the numbers of pairs dropped as "empty", "too_long" and "ratio", and "kept".
 
     Raises:
         ValueError: Nothing is left.

@@ -36,19 +36,19 @@ def load_parallel_corpus(
         source: Two aligned text files, source and target, one sentence a line; or tables, any number of them: JSON
             lines, Parquet, CSV, TSV (where quotes are text), TMX, directories of `datasets.save_to_disk`, or a pattern
             such as "part-*.parquet"; or "phrasebook", the embedded English-German corpus; or one dataset of the Hub.
-            The suffix of a table says its kind. All but Parquet may be compressed as .gz, .bz2 or .xz.
+            The suffix of a table determines its kind. All but Parquet may be compressed as .gz, .bz2 or .xz.
         source_language, target_language: Codes of the languages, such as "en".
-        split: Which part of the phrasebook ("train", "validation", "test"), of a saved directory or a Hub dataset.
+        split: Part of the phrasebook ("train", "validation", "test"), of a saved directory or of a Hub dataset.
         config_name: Configuration of a Hub dataset, such as "de-en" of "wmt14".
-        columns: Columns of source and target in tables; by default those with the codes of the languages. Rows may
-            have them in a column "translation". Numbers from 1 are for CSV and TSV without a header. In TMX they are
-            languages. A null is an empty sentence.
+        columns: Columns of source and target in tables; by default the codes of the languages. They may be nested in a
+            column "translation". For CSV and TSV without a header, give numbers from 1; for TMX, languages. A null is
+            an empty sentence.
         streaming: Read a Hub dataset through the network, without downloading its files first.
         cache_dir: Where `datasets` keeps the rows; by default its own cache.
 
     Raises:
-        ValueError: The files are not aligned, not UTF-8, damaged, lack a language or column, or hold nothing. The
-            message names the file and, where there is one, the line.
+        ValueError: The files are not aligned, not UTF-8, damaged, lack a language or column, or are empty. The message
+            names the file and, if possible, the line.
         OSError: A file is missing.
     """
     languages = source_language, target_language
@@ -67,7 +67,7 @@ class Corpus:
     streaming: bool = False
 
     def check(self) -> None:
-        """Read the first sentence pair of each file, to find most errors before any of them is read to its end.
+        """Read the first sentence pair of each file, to find most errors before reading any file completely.
 
         Raises:
             ValueError, OSError: As from `load_parallel_corpus`.
@@ -76,7 +76,7 @@ class Corpus:
             next(pairs, None)
 
     def load(self, cache_dir: str | Path | None = None) -> Dataset:
-        """The pairs as `load_parallel_corpus` returns them; unchanged files come from the cache."""
+        """Load the pairs as `load_parallel_corpus` returns them; unchanged files come from the cache."""
         source, version = self.source, content_digest(self.source.identify(self.split, self.config))
         if isinstance(source, HubDataset):
             source = source.load(self.split, self.config, self.streaming)
@@ -93,7 +93,7 @@ class Corpus:
 
 
 def _rows(corpus: Corpus, version: str) -> Iterator[dict[str, dict[str, str]]]:
-    """The rows of a corpus; a file that has changed gives another version."""
+    """The rows of a corpus; a changed file has another `version`."""
     is_empty = True
     for pair in chain.from_iterable(corpus.source.readers(corpus.languages, corpus.split, corpus.columns)):
         is_empty = is_empty and not any(map(str.strip, pair))
@@ -105,12 +105,12 @@ def _rows(corpus: Corpus, version: str) -> Iterator[dict[str, dict[str, str]]]:
 def resolve_languages(
     corpora: Iterable[Names], source_language: str | None = None, target_language: str | None = None
 ) -> tuple[str, str]:
-    """The languages of corpora: as named, or as the suffixes of two text files say, such as train.en and train.de.
+    """The languages of corpora: as named, or by the suffixes of two text files, such as train.en and train.de.
 
-    Suffixes also count before ".txt" and that of a compression. A language that is not named is None.
+    Suffixes also count before ".txt" and before the suffix of a compression. A language that is not named is None.
 
     Raises:
-        ValueError: Nothing says a language; a suffix is another language's; or both are the same.
+        ValueError: A language is unknown; a suffix is another language's; or both languages are the same.
     """
     options, languages = ("source_language", "target_language"), [source_language, target_language]
     for source in map(find_source, corpora):
@@ -134,7 +134,7 @@ def resolve_languages(
 
 
 def language_in_name(name: str) -> str | None:
-    """The language code at the end of a file's name, before suffixes of archives; None if there is none."""
+    """The language code at the end of a file's name, before suffixes of archives; None without one."""
     parts = [part for part in name.split(".") if f".{part}" not in (*COMPRESSED, ".txt")]
     code = parts[-1] if parts else ""
     return code if _CODE.fullmatch(code) and language_name(code) != code else None
@@ -148,6 +148,6 @@ def sentences(corpus: Dataset, languages: Sequence[str], batch_size: int = 1000)
 
 
 def evenly_spaced(length: int, count: int) -> np.ndarray:
-    """`[min(count, length)]` indices of a sample that is spread evenly over `length` rows."""
+    """`[min(count, length)]` indices of an evenly spaced sample of `length` rows."""
     count = min(count, length)
     return -(-np.arange(count) * length // count)

@@ -1,6 +1,6 @@
 """The embedded corpus: English and German sentences of a small grammar, for demonstrations and tests.
 
-The German is a function of the English. No training sentence joins the adjective or verb and the noun of a held-out
+The German is a function of the English. No training sentence combines the adjective or verb with the noun of a held-out
 combination, such as "small" and "dog"; each validation and test sentence does.
 
 `phrasebook.tsv.bz2` has the pairs of the three splits one after another. The generator that wrote them is

@@ -1,7 +1,7 @@
 """Corpora encoded and cleaned once (5.1), into a directory that `load_prepared` reads.
 
-After an interruption, the same call continues with the corpora that are missing. Memory does not grow with the corpus.
-If the user names no directory, it is one in the cache of `datasets`, named by a digest of its inputs and settings.
+After an interruption, the same call continues with the missing corpora. Memory does not grow with the corpus. The
+default directory is in the cache of `datasets`, named by a digest of its inputs and settings.
 """
 
 import shutil
@@ -26,7 +26,7 @@ from .preparation_arguments import TRAINED_ON, PreparationArguments
 from .prepared_directory import TOKENIZER, TrainingData, load_prepared, load_tokenizer, read_notes
 
 
-_PAIRS_PER_PROCESS = 50_000  # at least; it takes seconds to encode so many
+_PAIRS_PER_PROCESS = 50_000  # at least; encoding so many takes seconds
 _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 
 
@@ -41,14 +41,14 @@ def identify_inputs(args: PreparationArguments) -> dict[str, Json]:
 def load_corpora(
     args: PreparationArguments, directory: str | Path | None = None, inputs: Mapping[str, Json] | None = None
 ) -> TrainingData:
-    """Load the corpora encoded and cleaned, after preparing what is not prepared yet.
+    """Load the corpora encoded and cleaned, after preparing missing ones.
 
-    Another process that prepares them is waited for.
+    If another process is preparing them, wait for it.
 
     Args:
-        args: What to load, and how, with the languages.
-        directory: Where they are prepared; by default in the cache of `datasets`.
-        inputs: The result of `identify_inputs`, if there is one.
+        args: Options of corpora and preparation, with the languages.
+        directory: Directory of the prepared corpora; by default in the cache of `datasets`.
+        inputs: The result of `identify_inputs`, if it is known.
 
     Raises:
         ValueError: The directory was prepared from other corpora or with other settings, and is left as it is; a file
@@ -62,13 +62,13 @@ def load_corpora(
         directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", digest[:32])
     directory = Path(directory)
     if _missing_parts(directory, args, inputs):
-        with locked(directory / "prepared", "prepared", wait=True):  # what is above may not be writable
+        with locked(directory / "prepared", "prepared", wait=True):  # the parent may not be writable
             _prepare(directory, args, inputs, _missing_parts(directory, args, inputs))
     return load_prepared(directory, args.sources, args.ratios)
 
 
 def _missing_parts(directory: Path, args: PreparationArguments, inputs: Mapping[str, Json]) -> list[str]:
-    """The parts that are not prepared yet; raises a ValueError if one was prepared otherwise."""
+    """The parts that are not prepared yet; raises a ValueError if one was prepared differently."""
     missing = []
     for part in (TOKENIZER, *args.sources):
         if not (directory / part).exists():
@@ -82,7 +82,7 @@ def _missing_parts(directory: Path, args: PreparationArguments, inputs: Mapping[
 
 
 def _origin(part: str, args: PreparationArguments, inputs: Mapping[str, Json]) -> dict[str, Json]:
-    """What a part is made of; the vocabulary, which all depend on, is that of the training corpus."""
+    """Inputs and options of a part; all parts depend on the training corpus, by the vocabulary."""
     return decisive_values(args, "data") | {name: inputs[name] for name in (TOKENIZER, "train", part) if name in inputs}
 
 
@@ -142,9 +142,9 @@ def _require_tags(tokenizer: PreTrainedTokenizerBase, args: PreparationArguments
 def _encode(
     split: str, corpus: Dataset, tokenizer: PreTrainedTokenizerBase, args: PreparationArguments, num_proc: int | None
 ) -> tuple[Dataset, dict[str, int]]:
-    """The encoded pairs of a corpus, and the counts of cleaning; what is scored on keeps all, and their text.
+    """Encode the pairs of a corpus, and count cleaning; corpora for scoring keep all pairs, and their text.
 
-    In both directions, the reverse of each pair follows it, and each source has the tag of its target language.
+    With both directions, the reverse of each pair follows it, and each source has the tag of its target language.
     Synthetic pairs are not reversed, since the model would learn to write their machine-translated side.
     """
     source_tag, target_tag = args.tags or (None, None)
@@ -159,11 +159,11 @@ def _encode(
 
 @contextmanager
 def _workers(requested: int | None, pairs: int) -> Iterator[int | None]:
-    """The `num_proc` of `Dataset.map`; None is this process alone, with the threads of the tokenizer."""
+    """The `num_proc` of `Dataset.map`; None means this process alone, with the threads of the tokenizer."""
     count = min(requested or available_cores(), -(-pairs // _PAIRS_PER_PROCESS))
     if count <= 1:
         yield None
         return
     end_forks_with_this_process()  # else workers would outlive a killed program, and hold the directory's lock
-    with patch_environment(TOKENIZERS_PARALLELISM="false"):  # a core for each process
+    with patch_environment(TOKENIZERS_PARALLELISM="false"):  # one core for each process
         yield count

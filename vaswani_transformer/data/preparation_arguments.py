@@ -1,4 +1,4 @@
-"""Options of the corpora: where they are, how they are cleaned, mixed and encoded (5.1)."""
+"""Options of the corpora: their sources, cleaning, mixing and encoding (5.1)."""
 
 from dataclasses import dataclass, replace
 from typing import Literal, Self, cast
@@ -12,7 +12,7 @@ from .corpora import Corpus, resolve_languages
 from .sources import find_source
 
 
-# Corpora of which pairs are drawn anew for each epoch, and all corpora that are cleaned and trained on.
+# Corpora whose pairs are drawn anew for each epoch, and all corpora that are cleaned and trained on.
 MIXED = ("replay", "synthetic")
 TRAINED_ON = ("train", *MIXED)
 # The split of each corpus in a saved directory, a dataset of the Hub or the phrasebook.
@@ -120,7 +120,7 @@ class PreparationArguments(CleaningRules, CorpusArguments):
         refuse_unused(self, {f"{name}_ratio": f"give --{name}, or leave it out" for name in names})
 
     def with_languages(self, model: PreTrainedConfig | None = None) -> Self:
-        """The arguments with the languages that they name or else the model's, or else those of the corpora.
+        """The arguments with the languages that they name, else the model's, else the corpora's.
 
         Raises:
             ValueError: As from `resolve_languages`.
@@ -132,12 +132,12 @@ class PreparationArguments(CleaningRules, CorpusArguments):
 
     @property
     def languages(self) -> tuple[str, str]:
-        """Codes of the source and target language, which `with_languages` has decided."""
+        """Codes of the source and target language, as decided by `with_languages`."""
         return cast(tuple[str, str], (self.source_language, self.target_language))
 
     @property
     def tags(self) -> list[str]:
-        """Tags of the languages that sources are translated into; none if there is one direction."""
+        """Tags of the target languages; empty with one direction."""
         return list(map(language_tag, self.languages)) if self.both_directions else []
 
     @property
@@ -145,7 +145,7 @@ class PreparationArguments(CleaningRules, CorpusArguments):
         """The corpora by split.
 
         Raises:
-            ValueError: None to train on.
+            ValueError: There is no training corpus.
         """
         if not self.train:
             raise ValueError("train: give a corpus to train on, such as `train: [train.en, train.de]`")
@@ -153,7 +153,7 @@ class PreparationArguments(CleaningRules, CorpusArguments):
 
     @property
     def corpora(self) -> dict[str, Corpus]:
-        """The corpora by split, with the languages that `with_languages` has decided."""
+        """The corpora by split, with the languages decided by `with_languages`."""
         config, columns, streaming = self.dataset_config, self.columns, self.streaming
         return {
             split: Corpus(find_source(names), self.languages, _PARTS[split], config, columns, streaming)
@@ -162,5 +162,5 @@ class PreparationArguments(CleaningRules, CorpusArguments):
 
     @property
     def ratios(self) -> dict[str, float]:
-        """Pairs in an epoch for each pair of `train`, of each corpus that is mixed in."""
+        """For each corpus that is mixed in, its pairs in an epoch for each pair of `train`."""
         return {name: getattr(self, f"{name}_ratio") for name in MIXED if getattr(self, name)}

@@ -1,8 +1,8 @@
 """A directory of prepared corpora (5.1), which every run and every rank maps into memory.
 
     tokenizer/              the shared vocabulary
-    train/                  a `datasets.Dataset` of encoded pairs, cleaned; so are replay/ and synthetic/
-    validation/, test/ ...  the same, not cleaned, with the text as `translation`
+    train/                  a `datasets.Dataset` of encoded pairs, cleaned; likewise replay/ and synthetic/
+    validation/, test/ ...  encoded pairs, not cleaned, with the text as `translation`
     cache/                  the text as `datasets` reads it, until all of it is encoded
 
 `preparation.py` writes it. Each part appears atomically, with a manifest of its files and inputs.
@@ -30,15 +30,15 @@ TOKENIZER = "tokenizer"
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a model is trained on, and scored on.
+    """The corpora to train and to score a model on.
 
     Attributes:
         tokenizer: The tokenizer that encoded them.
         train: Encoded pairs, cleaned: the training corpus, then the corpora that are mixed in.
-        cleaning: For each corpus in it, how many pairs cleaning dropped, by reason, and how many it "kept".
+        cleaning: For each training corpus, the number of pairs dropped, by reason, and "kept".
         text: Held-out corpora, by split.
-        encoded: The same, encoded. In both directions, "test_reverse" is the reverse of "test".
-        language_tags: Ids of the tags, by language; None if there is one direction, and no tags.
+        encoded: Held-out corpora, encoded. With both directions, "test_reverse" is the reverse of "test".
+        language_tags: Ids of the tags, by language; None with one direction and no tags.
         mixed: The corpora that are mixed in, by name.
     """
 
@@ -52,7 +52,7 @@ class TrainingData:
 
 
 def read_notes(directory: Path, part: str) -> dict[str, Json]:
-    """What a part was made of, as its manifest says: options, and the description of each corpus.
+    """Read the origin of a part from its manifest: options, and the description of each corpus.
 
     Raises:
         ValueError: The part or its manifest is missing or damaged.
@@ -66,7 +66,7 @@ def read_notes(directory: Path, part: str) -> dict[str, Json]:
 
 
 def _damage(directory: Path, part: str, reason: object) -> ValueError:
-    """The error for a damaged part. The others depend on the tokenizer, and must be prepared anew with it."""
+    """The error for a damaged part. Other parts depend on the tokenizer, and must be prepared again with it."""
     deleted = directory if part == TOKENIZER else directory / part
     return ValueError(f"prepared: {directory / part}: {reason}; delete {deleted} to prepare it anew")
 
@@ -77,13 +77,13 @@ def load_prepared(
     """Map prepared corpora into memory: the training corpus, and other splits.
 
     Args:
-        directory: Where they were prepared.
-        splits: Which ones, beside "train".
-        ratios: Pairs in an epoch for each pair of "train", of each split that is mixed in; by default 1.
+        directory: Directory of the prepared corpora.
+        splits: Splits to load in addition to "train".
+        ratios: For each split that is mixed in, its pairs in an epoch for each pair of "train"; by default 1.
 
     Raises:
-        ValueError: A split is missing, or a file has changed since it was written, which the first process of each
-            machine checks.
+        ValueError: A split is missing, or a file has changed since it was written; the first process of each machine
+            checks this.
     """
     directory, names = Path(directory), list(dict.fromkeys(("train", *splits)))
     notes = {part: read_notes(directory, part) for part in (TOKENIZER, *names)}
@@ -123,7 +123,7 @@ def _mix(corpora: Mapping[str, Dataset], ratios: Mapping[str, float]) -> dict[st
 
 
 def _by_direction(corpora: Mapping[str, Dataset]) -> dict[str, Dataset]:
-    """Corpora whose pairs and their reverses alternate, as two splits each."""
+    """Split each corpus whose pairs and their reverses alternate in two."""
     return {
         name + suffix: rows.select(range(first, len(rows), 2))
         for name, rows in corpora.items()
@@ -135,7 +135,7 @@ def load_tokenizer(name: str | Path, *, option: str = "tokenizer") -> PreTrained
     """Load a tokenizer alone, without running remote code.
 
     Raises:
-        ValueError: There is none, it is damaged, or it needs remote code. The message is one line.
+        ValueError: The tokenizer is missing or damaged, or it needs remote code. The message is one line.
     """
     with errors_begin_with(f"{option}: {name}"):
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False)

@@ -1,8 +1,8 @@
-"""The public corpora that configurations name: their files, sources and licences.
+"""The public corpora named in configurations: their files, sources and licences.
 
-`public_corpora.json` is the table, and recipes/get_data.py gets the files. Digests are of the text in a file, because
-the same text can be compressed in many ways. An archive that changes with time is split by digests of the pairs that
-are held out: `NAME.digests` lists those of the validation set, then those of the test set, in line order.
+`public_corpora.json` is the table, and recipes/get_data.py gets the files. Digests cover the text of a file, because
+the same text can be compressed in many ways. An archive that changes over time is split by digests of the held-out
+pairs: `NAME.digests` lists the digests of the validation set, then those of the test set, in line order.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ class PublicFile:
 
     Attributes:
         sha256: Digest of its text, in hexadecimal.
-        urls: Files whose texts it joins; none if it has no public source.
+        urls: Files whose concatenated texts it holds; empty without a public source.
     """
 
     sha256: str
@@ -38,13 +38,13 @@ class PublicCorpus:
     """A public corpus.
 
     Attributes:
-        title: What it holds.
-        source: Who published it, and where.
-        licence: Its licence, or that none is stated.
+        title: Its contents.
+        source: Its publisher, and the place of publication.
+        licence: Its licence, or a note that none is stated.
         other_names: Names that its folder may have in a copy.
-        files: By name.
-        missing: Why its files have no public source; None if they have one.
-        archive: Address of a zip file of pairs that changes with time; None if each file has a source.
+        files: Its files by name.
+        missing: The reason why its files have no public source; None if they have one.
+        archive: Address of a zip file of pairs that changes over time; None if each file has a source.
     """
 
     title: str
@@ -69,13 +69,13 @@ def public_corpus(name: str) -> PublicCorpus:
 
 
 def split_pairs(name: str, pairs: Sequence[Pair]) -> tuple[dict[str, list[Pair]], dict[str, list[int]]]:
-    """Split the pairs of an archive as the corpus `name`; train has no sentence of the others, on either side.
+    """Split the pairs of an archive as the corpus `name`; train shares no sentence with the others, on either side.
 
     Returns:
         Pairs of train, valid and test; and the lines of the pinned valid and test, from 1, that the archive lacks.
 
     Raises:
-        ValueError: It lacks most of them.
+        ValueError: The archive lacks most of them.
     """
     digests = Path(__file__).with_name(f"{name}.digests").read_bytes()
     pinned = [digests[start : start + _DIGEST_BYTES] for start in range(0, len(digests), _DIGEST_BYTES)]
@@ -83,7 +83,7 @@ def split_pairs(name: str, pairs: Sequence[Pair]) -> tuple[dict[str, list[Pair]]
     found: dict[bytes, Pair] = {}
     for pair in pairs:
         if (digest := pair_digest(pair)) in wanted:
-            found[digest] = max(pair, found.get(digest, pair))  # of two that differ in white space, the pinned one
+            found[digest] = max(pair, found.get(digest, pair))  # if two differ in white space, the pinned one
     if len(found) < half:
         raise ValueError(f"{len(found)} of the {len(pinned)} held-out pairs are in the archive; give --from")
     held_out = [set(side) for side in zip(*found.values(), strict=True)]
@@ -96,6 +96,6 @@ def split_pairs(name: str, pairs: Sequence[Pair]) -> tuple[dict[str, list[Pair]]
 
 
 def pair_digest(pair: Pair) -> bytes:
-    """Digest of a pair's text, whatever its white space, which Tatoeba may normalize."""
+    """Digest of a pair's text, regardless of white space, which Tatoeba may normalize."""
     text = "\t".join(" ".join(sentence.split()) for sentence in pair)
     return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()

@@ -24,20 +24,20 @@ Columns = Sequence[str] | None
 
 @dataclass(frozen=True)
 class Source(ABC):
-    """Where sentence pairs are.
+    """A source of sentence pairs.
 
     Attributes:
-        name: What messages call it.
+        name: Its name in messages.
     """
 
     name: str
 
     @abstractmethod
     def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
-        """The pairs of each file; nothing is read yet. See `load_parallel_corpus` for the arguments."""
+        """Iterators over the pairs of each file, which read lazily. See `load_parallel_corpus` for the arguments."""
 
     def identify(self, split: str, config: str | None = None) -> list[Json]:
-        """Describe it for a manifest: the files, or else the name."""
+        """Describe the source for a manifest: by its files, or else its name."""
         return [{"name": self.name, "config": config, "split": split}]
 
 
@@ -104,7 +104,7 @@ class HubDataset(Source):
     rows: Dataset | IterableDataset | None = None
 
     def load(self, split: str, config: str | None, streaming: bool) -> "HubDataset":
-        """Download it, or open it for streaming."""
+        """Download the dataset, or open it for streaming."""
         return replace(self, rows=load_dataset(self.name, config, split=split, streaming=streaming))
 
     def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
@@ -112,7 +112,7 @@ class HubDataset(Source):
 
 
 def find_source(names: Names) -> Source:
-    """Open what names stand for.
+    """Open the source that names denote.
 
     Args:
         names: Two text files; or tables and patterns of them; or "phrasebook"; or a dataset of the Hub.

@@ -1,7 +1,7 @@
 """Tables of sentence pairs: JSON lines, Parquet, CSV, TSV, translation memories, and directories of `datasets`.
 
-The builders of `datasets` read the same formats, but change texts in silence. Theirs of JSON makes "2020-01-01" a date
-and numbers texts, and fills in a key that a line lacks. Theirs of CSV fills in what a short row lacks, moves the
+The builders of `datasets` read the same formats, but change texts silently. The JSON builder makes "2020-01-01" a date
+and numbers texts, and fills in a missing key. The CSV builder fills in missing fields of a short row, shifts the
 columns by one if the first row is too long, and ends a row at a carriage return. Their errors name no file.
 """
 
@@ -37,7 +37,7 @@ _BATCH = 1000  # rows converted at a time
 
 
 def table_kind(path: Path) -> str | None:
-    """The kind of a table, by its suffix, "saved" for a directory; None for text."""
+    """The kind of a table by its suffix; "saved" for a directory, None for text."""
     if path.is_dir():
         return "saved"
     name = path.with_suffix("") if path.suffix in COMPRESSED else path
@@ -48,10 +48,10 @@ def read_table(path: Path, keys: Sequence[str], split: str = "train") -> Iterato
     """The sentence pairs of a table.
 
     Args:
-        path: A file whose suffix is that of a table, or a directory saved by `datasets`.
+        path: A file with the suffix of a table, or a directory saved by `datasets`.
         keys: Names of the columns of source and target, or numbers from 1 in CSV and TSV without a header; languages
             in a translation memory.
-        split: Which part of a directory that has several.
+        split: The part to read from a directory that has several.
 
     Raises:
         ValueError: The file is damaged or lacks a column, or a row is malformed.
@@ -69,13 +69,13 @@ def read_table(path: Path, keys: Sequence[str], split: str = "train") -> Iterato
 
 
 def dataset_pairs(dataset: Dataset | IterableDataset, name: str, keys: Sequence[str]) -> Iterator[Pair]:
-    """The sentence pairs of a dataset, which messages call by a name."""
+    """The sentence pairs of a dataset; messages call it `name`."""
     batches = dataset.with_format("arrow").iter(_BATCH)
     return _pairs(enumerate((row for batch in batches for row in batch.to_pylist()), start=1), name, keys)
 
 
 def _pairs(rows: Rows, name: str, keys: Sequence[str]) -> Iterator[Pair]:
-    """The texts of two columns, which may lie in a column "translation"; "" for a null."""
+    """The texts of two columns, which may be nested in a column "translation"; "" for a null."""
     for number, row in rows:
         nested = row.get("translation") if isinstance(row, dict) else None
         texts = nested if isinstance(nested, dict) else row
@@ -165,7 +165,7 @@ def load_saved(path: Path, split: str) -> Dataset:
 
 @contextmanager
 def _damage(path: Path) -> Iterator[None]:
-    """Name the file in what pyarrow and `datasets` raise for a damaged one."""
+    """Name the file in the errors that pyarrow and `datasets` raise for a damaged file."""
     try:
         yield
     except (ValueError, OSError, TypeError, LookupError, pa.ArrowException) as error:

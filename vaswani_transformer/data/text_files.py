@@ -1,4 +1,4 @@
-"""Text files, plain or compressed, as their suffix says."""
+"""Text files, plain or compressed according to their suffix."""
 
 import bz2
 import gzip
@@ -38,15 +38,15 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
-    """Sentences of a UTF-8 file, split at line feeds only, as every tool that aligned them counts lines.
+    """Sentences of a UTF-8 file, split at line feeds only, as alignment tools count lines.
 
-    The file is read as it goes; messages call it `name`.
+    The file is read lazily; messages call it `name`.
 
     Raises:
         ValueError: A line is not UTF-8.
     """
     for number, line in enumerate(file, start=1):
-        encoding = "utf-8-sig" if number == 1 else "utf-8"  # Windows marks the beginning of a file
+        encoding = "utf-8-sig" if number == 1 else "utf-8"  # a file from Windows may begin with a mark
         try:
             text, reason = line.decode(encoding), "much of it is NUL"
         except UnicodeDecodeError as error:

@@ -11,10 +11,10 @@ from .text_files import open_binary
 
 
 _CODE = "\ufffc"  # replaces a standalone code, like a line break, which separates words
-# Mark-up of the original document inside of a segment, and its text.
+# Mark-up of the original document inside a segment, and its text.
 _CODES = {"bpt": "", "ept": "", "it": "", "ph": _CODE, "ut": _CODE}
 _BETWEEN_WORDS = re.compile(rf"(?<=[\w.,:;!?]){_CODE}+(?=\w)")
-_LANGUAGE = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")  # of TMX 1.4, and of older versions
+_LANGUAGE = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")  # in TMX 1.4, and in older versions
 
 
 def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -24,7 +24,7 @@ def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str
     variants in a language, the first counts.
 
     Raises:
-        ValueError: The file is damaged, not well-formed, no TMX, or no unit has both languages.
+        ValueError: The file is damaged, not well-formed or not TMX, or no unit has both languages.
     """
     codes: set[str] = set()
     has_pairs = False
@@ -47,7 +47,7 @@ def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str
 
 
 def _units(path: Path) -> Iterator[Element]:
-    """The translation units of a file; the element that holds them is emptied, so that memory does not grow."""
+    """The translation units of a file; their parent element is emptied, so that memory does not grow."""
     with open_binary(path) as file:
         try:
             events = iterparse(file, events=("start", "end"))
@@ -72,6 +72,6 @@ def _text(element: Element) -> str:
 
 
 def _segment(variants: dict[str, str], language: str) -> str | None:
-    """The segment of a unit in a language; None if it has none."""
+    """The segment of a unit in a language; None without one."""
     regional = (text for code, text in variants.items() if code.startswith(f"{language}-"))
     return variants.get(language, next(regional, None))

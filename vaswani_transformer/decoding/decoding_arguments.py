@@ -30,7 +30,7 @@ class DecodingArguments:
         4096,
         "Source tokens of a batch, padding included; its beams may generate 16 times as many.",
         COUNT,
-        decides="samples",  # each step draws for all rows of a batch
+        decides="samples",  # each step samples for all rows of a batch
     )
     precision: DecodingPrecision = option(
         "auto",
@@ -42,7 +42,7 @@ class DecodingArguments:
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
 
     def open(self, name: str, named_by: str = "model", task: str = "translation") -> SavedModel:
-        """Check a saved model by `open_model`; `named_by` is the option that named it."""
+        """Check a saved model by `open_model`; `named_by` is the option with its name."""
         return open_model(name, option=named_by, task=task, trust_remote_code=self.trust_remote_code)
 
     def load(self, saved: SavedModel) -> PreTrainedModel:
@@ -71,7 +71,7 @@ class SearchArguments:
 
     @property
     def generate_kwargs(self) -> dict[str, Any]:
-        """Keywords for `generate`; what is missing is decided by the model's generation_config."""
+        """Keywords for `generate`; the model's generation_config decides missing ones."""
         return {name: value for name, value in vars(self).items() if name in _GENERATE and value is not None}
 
 
@@ -123,6 +123,6 @@ class GenerationArguments(DecodingArguments, SearchArguments):
     def generate_kwargs(self) -> dict[str, Any]:
         """Keywords for `generate`."""
         kwargs = super().generate_kwargs
-        if self.do_sample:  # all tokens are 0 in transformers, where None means 50
+        if self.do_sample:  # 0 means all tokens in transformers, None means 50
             kwargs |= {"do_sample": True, "num_beams": 1, "top_k": self.top_k or 0}
         return kwargs

@@ -16,7 +16,7 @@ from ..model.generation_vaswani import VaswaniGenerationMixin, incremental_decod
 from ..model.step_decoder_vaswani import StepDecoder
 
 
-# What the models have in common, so that a token, and a limit of length, mean the same to all.
+# Fields that the models must share, so that tokens and length limits mean the same to all.
 _COMMON = (
     "model_type",
     "vocab_size",
@@ -34,10 +34,10 @@ _COMMON = (
 class Ensemble:
     """A decoding loop for `generate(custom_generate=Ensemble([second, third]))`.
 
-    Beam search, or greedy search, then follows the mean of the probabilities that all models give each token.
+    Beam search, or greedy search, then follows each token's mean probability over all models.
 
     Args:
-        models: The other models, one at least, with the first one's tokenizer and on its device.
+        models: The other models, at least one, with the first model's tokenizer and on its device.
     """
 
     def __init__(self, models: Sequence[VaswaniGenerationMixin]) -> None:
@@ -55,10 +55,10 @@ class Ensemble:
         inputs_tensor: torch.Tensor,
         **model_kwargs: Any,
     ) -> Any:
-        """As `search`; `inputs_tensor` `[sentences, source]` is encoded by the other models.
+        """As `search`; the other models encode `inputs_tensor` `[sentences, source]`.
 
         Raises:
-            ValueError: The search samples; a model has other tokens, or is not as this package made it.
+            ValueError: The search samples; or a model has other tokens, or is not `is_unmodified`.
         """
         if generation_config.do_sample:
             raise ValueError("ensemble: models search together, and do not sample; leave out do_sample")
@@ -82,7 +82,7 @@ class EnsembleDecoder:
     """Predicts the mean of the distributions that several models predict.
 
     Args:
-        members: A decoder of each model.
+        members: The decoder of each model.
     """
 
     def __init__(self, members: Sequence[StepDecoder]) -> None:
@@ -111,7 +111,7 @@ class EnsembleDecoder:
 
 
 def require_same_tokens(config: PreTrainedConfig, other: PreTrainedConfig, place: str) -> None:
-    """Raise a ValueError, which begins with `place`, if two models differ in tokens, languages or positions."""
+    """Raise a ValueError that begins with `place` if two models differ in tokens, languages or positions."""
     for name in _COMMON:
         ours, theirs = (getattr(each, name, None) for each in (config, other))
         if ours != theirs:

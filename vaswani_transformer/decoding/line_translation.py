@@ -21,10 +21,10 @@ class LineTranslator:
 
     Args:
         models: The model, followed by the other models of an ensemble.
-        options: How to translate.
+        options: Options of translation.
 
     Raises:
-        ValueError: The output is JSON, and no language is named of a model of several directions.
+        ValueError: The output is JSON, and no target language is named for a model with several directions.
     """
 
     def __init__(self, models: list[SavedModel], options: TranslationOptions) -> None:
@@ -42,11 +42,11 @@ class LineTranslator:
     def translate(self, number: int, lines: list[str], bar: tqdm | None = None) -> list[bytes]:
         """Translate a list of lines, stripped of white space as in training.
 
-        What is sampled depends on the `number` and the seed, not on the process or on other lists. The `bar` counts the
-        lines.
+        Samples depend on the `number` of the list and the seed, not on the process or on other lists. The `bar` counts
+        the lines.
 
         Returns:
-            For each line in order, what `OutputLines` makes of each of its `num_return_sequences` translations.
+            For each line in order, the output of `OutputLines` for each of its `num_return_sequences` translations.
         """
         options = self._options
         torch.manual_seed(int(np.random.SeedSequence([options.seed, number]).generate_state(1)[0]))
@@ -74,14 +74,14 @@ class LineTranslator:
 
 
 class OutputLines:
-    """Makes lines of translations.
+    """Formats translations as lines.
 
     Args:
-        directions: The model's.
-        options: What to write.
+        directions: Directions of the model.
+        options: Options of the output.
 
     Raises:
-        ValueError: The output is JSON, and no language is named of a model of several directions.
+        ValueError: The output is JSON, and no target language is named for a model with several directions.
     """
 
     def __init__(self, directions: Directions, options: TranslationOptions) -> None:
@@ -94,9 +94,9 @@ class OutputLines:
     def line(self, source: str, translation: str, facts: Mapping[str, object]) -> bytes:
         """The line of a translation, line feed included.
 
-        In JSON it has the `facts`, and the source without the tag of a language, which training adds itself.
+        In JSON it has the `facts`, and the source without a language tag, which training adds itself.
         """
-        # One line for every tool, because some take U+2028 and similar characters for line ends.
+        # Some tools take U+2028 and similar characters for line ends.
         text = " ".join(translation.splitlines())
         if self._columns is not None:
             source = " ".join(self._directions.split(source)[1].splitlines())

@@ -30,22 +30,23 @@ _UNSPACED = re.compile(r"\b(CJK|IDEOGRAPHIC|HIRAGANA|KATAKANA|THAI|LAO|KHMER|MYA
 class ForcedPhrases:
     """A decoding loop for `generate(custom_generate=ForcedPhrases([[9, 17], [5]]))`, with at least two beams.
 
-    Beams that are fewer than the tokens of all phrases may miss the best translation that contains them. One that
-    reaches its length limit without them is returned with a warning. The search stops as with `early_stopping="never"`.
+    With fewer beams than tokens in all phrases, the search may miss the best translation that contains them. A
+    translation that reaches its length limit without them is returned with a warning. The search stops as with
+    `early_stopping="never"`.
 
     Args:
-        phrases: Token ids of each phrase; or, for a phrase, several alternatives: a translation contains one of them.
-        joined: Ids of tokens that may continue a word. A phrase with such a token after it counts only if `continues`
-            denies it.
+        phrases: Token ids of each phrase; or several alternatives for a phrase, one of which a translation contains.
+        joined: Ids of tokens that may continue a word. A phrase followed by such a token counts only if `continues`
+            returns False.
         continues: Whether text that begins with these tokens, at most four, continues a word. One token may be a part
             of a character.
 
     Attributes:
         models: Other models whose probabilities the search follows.
-        obstacles: Keywords because of which a text is translated as one sentence.
+        obstacles: Names of the keywords that force a text to be translated as one sentence.
 
     Raises:
-        ValueError: They are no phrases.
+        ValueError: The phrases are malformed.
     """
 
     models = ()
@@ -70,13 +71,13 @@ class ForcedPhrases:
 
     @classmethod
     def from_words(cls, words: Sequence[str | Sequence[str]], tokenizer: PreTrainedTokenizerBase) -> "ForcedPhrases":
-        """Phrases as text, which translations contain as whole words; for a phrase, there may be alternatives.
+        """Create it from phrases as text, or alternatives of them, which translations contain as whole words.
 
-        A word of a script without spaces may also stand within text.
+        A word of a script without spaces may also occur within text.
 
         Raises:
-            ValueError: They are no lists of text; the tokenizer cannot write a phrase, or marks the ends of words
-                instead of the starts.
+            ValueError: The words are not lists of text; or the tokenizer cannot write a phrase, or marks the ends of
+                words instead of the starts.
         """
         groups = [] if isinstance(words, str) else [[each] if isinstance(each, str) else each for each in words]
         are_lists = all(isinstance(group, list | tuple) and group for group in groups)
@@ -95,7 +96,7 @@ class ForcedPhrases:
         before = phrases[0][0][-1:]
         length = len(tokenizer.decode(before))
 
-        # What is special is not shown, so that the token behind it would be next.
+        # Special tokens are not shown, so the token after one would be next.
         def texts_after(rows: list[list[int]]) -> list[str]:
             decoded = tokenizer.batch_decode([[*before, *row] for row in rows], skip_special_tokens=True)
             return [text[length:] for text in decoded]
@@ -119,8 +120,8 @@ class ForcedPhrases:
         """As `search`.
 
         Raises:
-            ValueError: The search has no beams, or samples; a phrase has a special or unknown token; or no
-                translation may contain all phrases.
+            ValueError: The search has no beams, or samples; a phrase has a special or unknown token; or no translation
+                can contain all phrases.
         """
         config = copy.copy(generation_config)
         if config.num_beams == 1 or config.do_sample:
@@ -129,7 +130,7 @@ class ForcedPhrases:
         allowed = {*range(model.config.output_vocab_size)} - special
         if not allowed.issuperset(chain.from_iterable(chain.from_iterable(self.phrases))):
             raise ValueError(f"phrases: is {self.phrases!r}; give ids of the model's vocabulary without special tokens")
-        config.early_stopping = "never"  # candidates with all phrases rank low, and must finish
+        config.early_stopping = "never"  # candidates with all phrases rank low, but must finish
         is_joined = torch.zeros(model.config.output_vocab_size, dtype=torch.bool, device=input_ids.device)
         is_joined[list(self.joined)] = True
         processor = PhraseProcessor(self.phrases, token_ids(config.eos_token_id), is_joined, self.continues)
@@ -145,11 +146,11 @@ class PhraseProcessor(SentenceProcessor):
             after it.
         ends: Ids of tokens that end a sentence.
         is_joined: Which tokens may continue a word: `[vocabulary]`.
-        continues: As for `ForcedPhrases`.
+        continues: As in `ForcedPhrases`.
 
     Attributes:
-        total: Number of tokens of all phrases, each by its longest alternative.
-        least: Fewest tokens with which a translation contains all phrases, which may overlap.
+        total: Number of tokens of all phrases, with the longest alternative of each.
+        least: Fewest tokens of a translation that contains all phrases, which may overlap.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class PhraseProcessor(SentenceProcessor):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         forbidden = scores.clone()  # [rows, vocabulary]
         forbidden[:, self.ends] = -math.inf
-        # At a length limit, EOS may be all that another processor has left.
+        # At a length limit, another processor may have left EOS alone.
         may_end = self.is_met(input_ids) | forbidden.isneginf().all(-1)
         return torch.where(may_end.unsqueeze(-1), scores, forbidden)
 
@@ -178,10 +179,10 @@ class PhraseProcessor(SentenceProcessor):
         return self._progress(tokens).eq(self.total)
 
     def continuations(self, sequences: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Tokens of each hypothesis: the best, the best that joins nothing, and those that continue alternatives.
+        """Tokens to extend each hypothesis: the best, the best not in `joined`, and continuations of alternatives.
 
-        Where a hypothesis of `sequences` `[rows, length]` contains the phrase, its best token by `scores` `[rows,
-        vocabulary]` stands again. They are `[rows, tokens]`.
+        If a hypothesis of `sequences` `[rows, length]` contains a phrase already, its best token by `scores`
+        `[rows, vocabulary]` fills the place. The result is `[rows, tokens]`.
         """
         best = scores.argmax(-1)  # [rows]
         tokens = [best, scores.masked_fill(self.is_joined, -math.inf).argmax(-1)]
@@ -192,23 +193,23 @@ class PhraseProcessor(SentenceProcessor):
         return torch.stack(tokens, dim=1)
 
     def allocate(self, scores: torch.Tensor, tokens: torch.Tensor, beams: int) -> torch.Tensor:
-        """The candidates that stay: of each number of tokens of phrases the best one, then the second.
+        """Select candidates: for each number of phrase tokens the best candidate, then the second, and so on.
 
-        By `scores` `[sentences, candidates]`, best first but for some that are -inf, and `tokens` `[sentences,
-        candidates, length]`. Returns the indices of `beams` candidates, best first: `[sentences, beams]`.
+        `scores` `[sentences, candidates]` are sorted, best first, except for some that are -inf; `tokens` are
+        `[sentences, candidates, length]`. Returns the indices of `beams` candidates, best first: `[sentences, beams]`.
         """
         progress, is_there = self._progress(tokens), ~scores.isneginf()  # [sentences, candidates]
         is_rival = progress.unsqueeze(2).eq(progress.unsqueeze(1)) & is_there.unsqueeze(1)
-        rank = is_rival.tril(-1).sum(-1)  # [sentences, candidates], among those with as many tokens
+        rank = is_rival.tril(-1).sum(-1)  # [sentences, candidates], among candidates with equal progress
         key = torch.where(is_there, rank * (self.total + 1) - progress, torch.iinfo(torch.long).max)
         kept = key.argsort(dim=1, stable=True)[:, :beams]
         order = scores.gather(1, kept).argsort(dim=1, descending=True, stable=True)
         return kept.gather(1, order)
 
     def _progress(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Number of tokens of the phrases that hypotheses `[..., length]` have: `[...]`.
+        """Number of phrase tokens in hypotheses `[..., length]`: `[...]`.
 
-        Of the phrases that a hypothesis does not contain, only the one begun with the most tokens counts.
+        Among phrases that a hypothesis does not contain, only the one begun with the most tokens counts.
         """
         complete = begun = tokens.new_zeros(tokens.shape[:-1])
         for alternatives in self.phrases:
@@ -218,16 +219,16 @@ class PhraseProcessor(SentenceProcessor):
         return complete + begun
 
     def _match(self, tokens: torch.Tensor, alternatives: list[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor]:
-        """The tokens of each alternative that hypotheses have, and whether they contain one of them: `[...]` each."""
+        """Number of tokens of each alternative in hypotheses, and whether they contain an alternative: `[...]` each."""
         matched = [self._matched(tokens, phrase) for phrase in alternatives]
         contains = [count.eq(len(phrase)) for count, phrase in zip(matched, alternatives, strict=True)]
         return matched, torch.stack(contains).any(0)
 
     def _matched(self, tokens: torch.Tensor, phrase: torch.Tensor) -> torch.Tensor:
-        """Number of a phrase's tokens that hypotheses `[..., length]` have: `[...]`.
+        """Number of a phrase's tokens in hypotheses `[..., length]`: `[...]`.
 
-        All of them if a hypothesis contains the phrase and nothing after it continues a word, else those that it ends
-        with.
+        It counts all tokens if a hypothesis contains the phrase and nothing after it continues a word, else the tokens
+        at the hypothesis's end.
         """
         text, size = tokens[..., 1:], len(phrase)  # without the start token
         matched = text.new_zeros(text.shape[:-1])
@@ -250,7 +251,7 @@ def _writes(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> bo
 
 
 def _ids_within_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Ids of a text after text without a space, if its script has no spaces."""
+    """Ids of a text that follows other text without a space, if its script has no spaces."""
     before, both = tokenizer(text_target=["(", f"({text.strip()}"], add_special_tokens=False).input_ids
     ids = both[len(before) :]
     return ids if _UNSPACED.search(name(text.strip()[0], "")) and _writes(tokenizer, ids, text) else []
@@ -263,13 +264,13 @@ def _continues_word(character: str) -> bool:
 
 
 class PhraseSearch(BeamSearch):
-    """Beam search that divides the beams among hypotheses by how many tokens of the phrases they have.
+    """Beam search that divides the beams among hypotheses by their number of phrase tokens.
 
     This is dynamic beam allocation (Post and Vilar, 2018).
 
     Args:
-        arguments: As for `BeamSearch`.
-        phrases: One of the processors.
+        arguments: Arguments of `BeamSearch`.
+        phrases: The processor of the phrases, one of the search's processors.
 
     Raises:
         ValueError: A translation has too few tokens for the phrases.
@@ -298,7 +299,7 @@ class PhraseSearch(BeamSearch):
     def _extensions(
         self, totals: torch.Tensor, sequences: torch.Tensor, scores: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The best extensions, and those that continue phrases."""
+        """The best extensions, and extensions that continue phrases."""
         values, best = super()._extensions(totals, sequences, scores)
         more = self.phrases.continuations(sequences, scores).unflatten(0, (-1, self.num_beams))  # [S, beams, tokens]
         starts = torch.arange(self.num_beams, device=more.device).unsqueeze(-1) * scores.shape[1]
@@ -310,12 +311,12 @@ class PhraseSearch(BeamSearch):
         return values, torch.cat((best, more), dim=1).gather(1, order)
 
     def _has_ended(self, candidates: Hypotheses) -> torch.Tensor:
-        """What the limit cuts off without all phrases stays live, behind all that have them."""
+        """Candidates cut off by the limit without all phrases stay live, ranked after all that have them."""
         is_met = self.phrases.is_met(candidates.tokens[:, :, : self.state.length])
         return super()._has_ended(candidates) & (is_met | ~self._is_at_limit().unsqueeze(-1))
 
     def _next_live(self, candidates: Hypotheses) -> Hypotheses:
-        """Candidates by how many tokens of phrases they have; at the limit, those with all phrases first."""
+        """Allocate beams by number of phrase tokens; at the limit, candidates with all phrases come first."""
         tokens = candidates.tokens[:, :, : self.state.length]
         live = candidates.gather(self.phrases.allocate(candidates.scores, tokens, self.num_beams))
         is_met = self.phrases.is_met(live.tokens[:, :, : self.state.length]) & self._is_at_limit().unsqueeze(-1)
@@ -323,13 +324,13 @@ class PhraseSearch(BeamSearch):
 
 
 def with_forced_words(options: Mapping[str, Any], tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """Keywords of `generate` with a decoding loop for their `force_words`, if they have some.
+    """Replace `force_words` in keywords of `generate`, if there are any, by a decoding loop.
 
     `force_words`, such as `["Hund", ["alte Mann", "ältere Mann"]]`, are words and phrases that each translation
-    contains, as whole words, of alternatives one. They need beams.
+    contains as whole words; one of alternatives suffices. They need beams.
 
     Raises:
-        ValueError: They are no lists of text, or the tokenizer cannot write them; or there is another decoding loop.
+        ValueError: They are not lists of text, or the tokenizer cannot write them; or there is another decoding loop.
     """
     words, others = options.get("force_words"), {name: options[name] for name in options.keys() - {"force_words"}}
     if words is None:

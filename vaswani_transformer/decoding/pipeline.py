@@ -13,14 +13,14 @@ class VaswaniTranslationPipeline(pipeline_vaswani.VaswaniTranslationPipeline):
     """The pipeline of a model's own code, which also takes an engine and forced words.
 
     Args:
-        engine: What searches in place of the model: "ctranslate2", "ctranslate2:int8" or "onnx", to which the model is
-            exported on first use, or the directory of an export. The model scores and aligns. For the constructor
-            only.
-        force_words: Words and phrases that each translation contains, as whole words, such as
-            `["Hund", ["alte Mann", "ältere Mann"]]`; of alternatives it contains one. They need beams.
+        engine: The engine that searches in place of the model: "ctranslate2", "ctranslate2:int8" or "onnx", to which
+            the model is exported on first use, or the directory of an export. The model scores and aligns. For the
+            constructor only.
+        force_words: Words and phrases that each translation contains as whole words, such as
+            `["Hund", ["alte Mann", "ältere Mann"]]`; one of alternatives suffices. They need beams.
 
     Raises:
-        ValueError: The engine cannot express the model, or lacks an option; or the words are no lists of text.
+        ValueError: The engine cannot express the model, or lacks an option; or the words are not lists of text.
         ImportError: The engine is not installed.
     """
 

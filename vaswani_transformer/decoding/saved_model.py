@@ -2,7 +2,7 @@
 
 transformers asks on standard input whether it may run a model's code; here it runs only if the caller trusts it.
 transformers initialises missing weights at random; here weights and tokenizer must fit the configuration, and all files
-their manifest.
+must match their manifest.
 """
 
 import json
@@ -43,9 +43,9 @@ class SavedModel:
     """A saved model that has passed the checks of `open_model`.
 
     Attributes:
-        place: The option that named it, and its name; errors start with it.
+        place: The option with its name, and the name; errors start with it.
         name: Its directory, or its name on the Hub.
-        directory: Directory of its files, downloaded for a name on the Hub.
+        directory: Directory of its files; for a name on the Hub, the downloaded ones.
         config: Its configuration.
         tokenizer: Its tokenizer.
         is_pickled: Whether its weights are pickled, instead of safetensors.
@@ -64,7 +64,7 @@ class SavedModel:
         """Read the weights, onto the CPU; the model is in evaluation mode.
 
         Args:
-            dtype: The model's dtype; "auto" is that of its configuration, or else of the saved weights.
+            dtype: The model's dtype; "auto" means its configuration's, or else the saved weights'.
 
         Raises:
             ValueError: Weights do not fit the configuration, or are not finite.
@@ -83,14 +83,14 @@ class SavedModel:
                 if names := sorted(map(str, report[difference])):
                     raise ValueError(f"config.json does not fit the weights: {difference} {names[0]} ...; {_REMEDY}")
             require_finite(model.state_dict().items(), "its weights")
-        if model.generation_config.eos_token_id == [self.config.eos_token_id]:  # so the Trainer before 5.23 leaves it
+        if model.generation_config.eos_token_id == [self.config.eos_token_id]:  # left so by the Trainer before 5.23
             model.generation_config.eos_token_id = self.config.eos_token_id
         return model.eval()
 
     def update_config(self, **fields: object) -> None:
-        """Change fields of the configuration in the directory, atomically; a dict is added to the field's entries.
+        """Change fields of the configuration in the directory, atomically; a dict is merged into the field's entries.
 
-        Other programs that do so wait meanwhile, so that none loses what another has written.
+        Other programs that do so wait meanwhile, so that none overwrites another's changes.
         """
         path = self.directory / "config.json"
         with locked(path, "model", wait=True):
@@ -101,12 +101,12 @@ class SavedModel:
             atomic_write(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
     def require_savable_search(self) -> None:
-        """Raise a ValueError unless a model that is trained from this one can be saved with its search options."""
+        """Raise a ValueError unless a model trained from this one can be saved with its search options."""
         with errors_begin_with(f"{self.place}: {_GENERATION}"):
             GenerationConfig.from_pretrained(self.directory).validate(strict=True)
 
     def require_updatable(self, what: str) -> None:
-        """Raise a ValueError unless `update_config` can keep `what`: in a directory, and a model of this package."""
+        """Raise a ValueError unless `update_config` can store `what`: a model of this package, in a local directory."""
         if self.config.model_type != "vaswani":
             raise ValueError(f"{self.place}: is of another package, and cannot keep {what}; convert it, see convert.py")
         if Path(self.name) != self.directory:  # it was downloaded
@@ -129,7 +129,7 @@ def open_model(
         name: Directory of the model, or its name on the Hub.
         option: Option of the recipe that named the model; messages start with it.
         model_type: Required `model_type` in config.json; by default any encoder-decoder's.
-        task: What the model must be for, such as "translation"; None accepts any.
+        task: Required task of the model, such as "translation"; None accepts any.
         tokenizer_class: Class that loads the tokenizer.
         to_convert: Accept pickled weights, without running code in them, and a generation_config without a limit.
         trust_remote_code: Whether the model's remote code may run.
@@ -171,7 +171,7 @@ def open_model(
 
 
 def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str) -> None:
-    """Raise a ValueError of one line, which starts with `place`, if one of the named weights is infinite or NaN."""
+    """Raise a one-line ValueError that starts with `place` if one of the named weights is infinite or NaN."""
     for name, weight in weights:
         if weight.is_floating_point() and not torch.isfinite(weight).all():
             raise ValueError(
@@ -198,6 +198,6 @@ def _check_fit(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> 
     for name in ("pad_token_id", "eos_token_id") if isinstance(config, VaswaniConfig) else ():
         expected, actual = getattr(config, name), getattr(tokenizer, name)
         if actual is None and name == "eos_token_id":
-            actual = tokenizer.sep_token_id  # what FSMT's tokenizer ends sentences with
+            actual = tokenizer.sep_token_id  # FSMT's tokenizer ends sentences with it
         if actual not in (expected if isinstance(expected, list) else [expected]):
             raise ValueError(f"the tokenizer does not fit: its {name} is {actual}, the model's {expected}")

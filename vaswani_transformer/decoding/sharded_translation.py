@@ -1,4 +1,4 @@
-"""Translation of a file in shards, which are ranges of its lines, by any process on any machine.
+"""Translation of a file in shards, ranges of its lines, by any process on any machine.
 
 OUTPUT.shards/00003-of-00100.gz    translations of the lines of the fourth of a hundred shards
 OUTPUT.shards/options.json         model, options, input and number of shards, which are the same for all
@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 
 
 class ShardedTranslation:
-    """The shards of one translation: which are missing, what they are made of, and the output made of them.
+    """The shards of one translation: the missing ones, their input, and the collected output.
 
-    The input is read at once, so that a bad line is found before any translation, and held in memory.
+    The whole input is read into memory first, so that a bad line is found before any translation.
 
     Args:
         options: What to translate, and how; input and output are files.
@@ -77,13 +77,13 @@ class ShardedTranslation:
         return self.lines[first:end]
 
     def begin(self, choose_precision: Callable[[], DecodingPrecision] = lambda: "auto") -> list[int]:
-        """Record the options, or compare them with the record of an earlier command; call it before `translate`.
+        """Record the options, or compare them with an earlier command's record; call it before `translate`.
 
         `choose_precision` is called if neither the user nor an earlier command has chosen. Shards that are damaged are
         deleted, with a warning. Returns the numbers of the shards that are not finished.
 
         Raises:
-            ValueError: That command's input, model or options are different.
+            ValueError: The earlier command's input, model or options are different.
         """
         path, options = self._record_path, self.options
         is_new = not path.exists()
@@ -96,7 +96,7 @@ class ShardedTranslation:
             **options.record(self.models),
         }
         if is_new:
-            self._translator = LineTranslator(self.models, options)  # a model that cannot be loaded leaves no record
+            self._translator = LineTranslator(self.models, options)  # if the model cannot be loaded, there is no record
             with locked(path, "output", wait=True):
                 if not path.exists():
                     atomic_write(path, json.dumps(record, indent=2) + "\n")
@@ -117,19 +117,19 @@ class ShardedTranslation:
         return sorted(missing)
 
     def translate(self, numbers: Collection[int], bar: tqdm | None = None) -> None:
-        """Translate the shards of these `numbers`; each is written atomically."""
+        """Translate the shards with these `numbers`; each is written atomically."""
         for number in numbers:
             self._translator = self._translator or LineTranslator(self.models, self.options)
             content = b"".join(self._translator.translate(number, self.sources(number), bar))
             atomic_write(self.path(number), [gzip.compress(content, mtime=0)])
 
     def wait(self, minutes: float) -> None:
-        """Wait until all shards are finished, by other processes too.
+        """Wait until all shards are finished, including those of other processes.
 
-        A collective operation would time out, since they may take hours longer than this one.
+        A collective operation would time out, since other processes may take hours longer than this one.
 
         Raises:
-            TimeoutError: No shard was finished for this time.
+            TimeoutError: No shard was finished in this time.
         """
         missing, since = self._missing(), time.monotonic()
         while missing:
@@ -153,7 +153,7 @@ class ShardedTranslation:
         for pattern in ("*-of-*", "options.json*"):  # last the record, which tells whose output it is
             for path in self._folder.glob(pattern):
                 path.unlink()
-        with suppress(OSError):  # it has files of others
+        with suppress(OSError):  # other files are in it
             self._folder.rmdir()
 
     def _content(self, number: int) -> bytes:

@@ -23,7 +23,7 @@ def best_translations(
     show_progress: bool = True,
     **generate_kwargs: Any,
 ) -> list[Translation]:
-    """Translate sentences by `translate_in_batches`; translations are in the order of the sentences.
+    """Translate sentences by `translate_in_batches`; translations keep the order of the sentences.
 
     Collective: the processes share the sentences, and all return the same result. White space around a sentence is
     removed. `show_progress` says whether the main process shows a bar.
@@ -49,12 +49,12 @@ def translate_corpus(
 def search_on_all_processes(
     lengths: Sequence[int], search: Callable[[list[int]], Iterable[tuple[list[int], list[T]]]], description: str | None
 ) -> list[T]:
-    """Divide sentences among the processes, and gather what a search finds for them, in their order. Collective.
+    """Divide sentences among the processes, and gather a search's results in the order of the sentences. Collective.
 
     Args:
-        lengths: Length of each sentence, by which they are dealt out, so that all processes have about the same work.
+        lengths: Length of each sentence; sentences are dealt out by length, so that all processes have similar work.
         search: Yields positions in a list of indices of sentences, and the results for each.
-        description: For the progress bar; None for no bar.
+        description: Text of the progress bar; None for no bar.
     """
     state = PartialState()
     by_length = sorted(range(len(lengths)), key=lambda index: -lengths[index])

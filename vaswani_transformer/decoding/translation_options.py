@@ -1,4 +1,4 @@
-"""Options of the translation of lines: what is read, by which models, and what is written."""
+"""Options of the translation of lines: input, models and output."""
 
 import sys
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from .saved_model import SavedModel
 
 @dataclass
 class TranslationOptions(GenerationArguments):
-    """What is translated, how, and what is written of each line."""
+    """Input, search and output of the translation of lines."""
 
     option_group = "translation"
 
@@ -72,7 +72,7 @@ class TranslationOptions(GenerationArguments):
 
     @property
     def writes_json(self) -> bool:
-        """Whether each translation is written as JSON, beside its source."""
+        """Whether each translation is written as JSON, with its source."""
         return table_kind(Path(self.output)) == "json"
 
     def require_output(self, overwrite: bool) -> None:
@@ -85,7 +85,7 @@ class TranslationOptions(GenerationArguments):
             raise ValueError(f"output: {path} is the input too; name another file")
 
     def open_models(self) -> list[SavedModel]:
-        """Check the model and the other models of the ensemble; their weights are not read yet.
+        """Check the model and the other models of the ensemble, without reading their weights.
 
         Raises:
             ValueError: The model does not translate into the language, or the tokens of the ensemble's models differ.
@@ -103,10 +103,10 @@ class TranslationOptions(GenerationArguments):
         return [saved, *members]
 
     def lines(self, config: PreTrainedConfig) -> Iterator[str]:
-        """The lines to translate, read as they come; each row of a table is one, in the column that `config` states.
+        """The lines to translate, read lazily; in a table, each row has one, in the column of `config`'s language.
 
         Raises:
-            ValueError, OSError: There is no such file, it is damaged, or text has no columns.
+            ValueError, OSError: The file is missing or damaged, or a column is named for text.
         """
         path = Path(self.input)
         kind = None if self.input == "-" else table_kind(path)
@@ -124,7 +124,7 @@ class TranslationOptions(GenerationArguments):
         return (text.replace("\n", " ") for text, _ in rows)
 
     def record(self, models: list[SavedModel]) -> dict[str, Json]:
-        """Everything but the input that decides what is written: options, and digests of models and engine."""
+        """Everything but the input that decides the output: options, and digests of models and engine."""
         files = ("generation_config.json", *MODEL_FILES)
         return {
             **decisive_values(self, "translations"),

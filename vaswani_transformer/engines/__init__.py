@@ -1,4 +1,4 @@
-"""An exported model in place of the model: CTranslate2, ONNX and Marian, each with its export and its search.
+"""Exported models that replace the model: CTranslate2, ONNX and Marian, each with its export and its search.
 
 Import each engine's module by its full name, because each needs other packages.
 """

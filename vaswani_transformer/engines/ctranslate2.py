@@ -1,4 +1,4 @@
-"""Export to CTranslate2, and its search with the exported model."""
+"""Export to CTranslate2, and search with the exported model."""
 
 import json
 import logging
@@ -22,15 +22,15 @@ from .engine import Engine
 from .export_directory import PLAIN, UNUSED, export_directory, require_fields, save_stock_tokenizer
 
 
-# Rows of the table of sinusoids, because CTranslate2 computes them in the layout of the authors' code only.
+# Rows of the exported table of sinusoids; CTranslate2 itself computes only the layout of the authors' code.
 POSITIONS = 4096
 
 VERSION = ctranslate2.__version__
 
-# Fields of generation_config that CTranslate2 has, or a rule of its own for.
+# Fields of generation_config that CTranslate2 supports, or replaces by its own rules.
 _SUPPORTED = {"num_beams", "length_penalty", "length_penalty_type", "early_stopping", *LENGTH_FIELDS, *SPECIAL_IDS}
 
-# The only values of these fields that models of CTranslate2 can have.
+# The only values of these fields that CTranslate2 supports.
 _EXPRESSIBLE = {**PLAIN, "activation": "relu", "zero_padding_embedding": True}
 
 _TOKENS_PER_BATCH = 4096  # of the sources, padding included
@@ -46,9 +46,9 @@ def export_ctranslate2(
 ) -> Path:
     """Write a directory for CTranslate2 atomically: weights, vocabulary, tokenizer, generation_config.
 
-    `ctranslate2.Translator(output).translate_batch(tokens, beam_size=4, length_penalty=0.6)` then searches by rules of
-    its own: a sentence stops once four hypotheses are finished, and scores are log P / |Y|^0.6. It also takes the limit
-    of a translation's length, in the paper source length + 50.
+    `ctranslate2.Translator(output).translate_batch(tokens, beam_size=4, length_penalty=0.6)` then searches by its own
+    rules: a sentence stops once four hypotheses are finished, and scores are log P / |Y|^0.6. It also takes a limit of
+    the translation's length, in the paper source length + 50.
 
     Args:
         model: The model; it is not changed.
@@ -56,12 +56,12 @@ def export_ctranslate2(
         output: The directory to create.
         quantization: CTranslate2's name of a dtype, such as "int8"; by default weights are float32.
         force: Replace an earlier export.
-        shortlist: What `learn_shortlist` returns, written as `vmap.txt`. CTranslate2 then searches among the candidates
-            of a batch's source tokens only, if it is asked with `use_vmap=True`.
+        shortlist: The result of `learn_shortlist`, written as `vmap.txt`. With `use_vmap=True`, CTranslate2 then
+            searches only among the candidates of a batch's source tokens.
 
     Raises:
         ValueError: CTranslate2 does not support the quantization, the model or its generation_config.
-        FileExistsError: `output` exists, and `force` is false or it is no export.
+        FileExistsError: `output` exists, and `force` is false or it is not an export.
     """
     output, types = Path(output), ctranslate2.get_supported_compute_types("cpu")
     if quantization == "int16" and quantization not in types:
@@ -158,8 +158,8 @@ def _copy(weight: torch.Tensor) -> torch.Tensor:
 
 @cache
 def warn_of_cut_sums() -> None:
-    """Warn once if CTranslate2 computes 8-bit weights badly on this processor, and name what is better."""
-    # MKL adds products correctly. It supports int16, and oneDNN does not.
+    """Warn once if CTranslate2 computes 8-bit weights badly on this processor, and name a better type."""
+    # MKL adds products correctly. It supports int16; oneDNN does not.
     by_mkl = "int16" in ctranslate2.get_supported_compute_types("cpu")
     if not by_mkl and not has_products_of("int8"):
         logging.getLogger(__name__).warning(
@@ -169,14 +169,14 @@ def warn_of_cut_sums() -> None:
 
 
 class CTranslate2Translator(Engine):
-    """Searches with an exported model as `ctranslate2.Translator` does, by the options of its generation_config.
+    """Searches with an exported model by `ctranslate2.Translator`, with the options of its generation_config.
 
     Args:
         directory: The exported directory.
-        options: For `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `intra_threads` and others.
+        options: Arguments of `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `intra_threads`, ...
 
     Attributes:
-        positions: Tokens of the longest sentence, the rows of the exported table of positions.
+        positions: Most tokens of a sentence, the rows of the exported table of positions.
         rule: Keywords with which `generate` of our model searches by the same rules: a sentence stops once `num_beams`
             hypotheses are finished, and scores are log P / |Y|^alpha.
     """
@@ -196,7 +196,7 @@ class CTranslate2Translator(Engine):
         search = search or self.search
         limits = [search.limit.new_tokens(len(source)) for source in sources]
         results = self._translate(sources, search, max(limits, default=1))
-        # The engine has one limit for all. A sentence whose search may have passed its own is searched again with that.
+        # The engine has one limit for all sentences. If a search may have passed a sentence's own limit, search again.
         passed: dict[int, list[int]] = {}
         for row, limit in enumerate(limits):
             if limit < max(limits) and max(map(len, results[row])) >= limit:
@@ -209,8 +209,8 @@ class CTranslate2Translator(Engine):
     def _translate(self, sources: Sequence[Sequence[int]], search: SearchOptions, limit: int) -> list[list[list[int]]]:
         """The hypotheses of sources of any lengths, each of at most `limit` tokens.
 
-        All of the beam are returned, so that the longest tells when the search ended; without a length penalty the
-        engine may stop when as many as asked for are finished.
+        The whole beam is returned, so that the longest hypothesis tells when the search ended; without a length penalty
+        the engine may stop once the requested number of hypotheses is finished.
         """
         results = self.engine.translate_batch(
             [[self._tokens[token] for token in source] for source in sources],
@@ -221,8 +221,8 @@ class CTranslate2Translator(Engine):
             length_penalty=search.length_penalty,
             max_decoding_length=limit,
             min_decoding_length=0,
-            max_input_length=0,  # which would cut longer sources off
+            max_input_length=0,  # no limit, which would cut off longer sources
             return_end_token=True,
-            use_vmap=True,  # if there is one
+            use_vmap=True,  # if the export has one
         )
         return [[[self._ids[token] for token in each] for each in result.hypotheses] for result in results]

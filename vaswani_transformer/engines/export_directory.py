@@ -1,4 +1,4 @@
-"""The directory of an export: its manifest, and a tokenizer for clients other than this package."""
+"""The directory of an export: its manifest, and a tokenizer for clients without this package."""
 
 import hashlib
 import json
@@ -20,11 +20,11 @@ from ..system.manifests import Manifest, content_digest
 
 PARITY = "parity.json"
 
-# The entry for a row of the model that no token uses. Text has no run with a space inside.
+# The entry for a row of the model that no token uses. No run of text contains a space inside.
 UNUSED = "<unused {}>"
 
 
-# The only values of these fields that models of other toolkits can have.
+# The only values of these fields that other toolkits support.
 PLAIN: dict[str, object] = {
     "attention_neighborhood": None,
     "target_vocab_size": None,
@@ -47,15 +47,15 @@ def export_directory(
 ) -> Iterator[Path]:
     """Yield a directory to write an export into, which becomes `output` at the end.
 
-    Its manifest tells what it was made of.
+    Its manifest records the model and tokenizer that it was made from.
 
     Args:
         output: The directory to create.
         force: Whether to replace an earlier export.
-        model, tokenizer: What is exported.
+        model, tokenizer: The model and tokenizer to export.
 
     Raises:
-        FileExistsError: `output` exists, and `force` is false or it is no export.
+        FileExistsError: `output` exists, and `force` is false or it is not an export.
         ValueError: Another process is writing `output`.
     """
     if force and output.exists() and not is_export(output):
@@ -66,7 +66,7 @@ def export_directory(
 
 
 def origin(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Json]:
-    """What an export is made of: digests of the weights in float32 and of the tokenizer, and the package's version."""
+    """Describe the origin of an export: digests of the float32 weights and of the tokenizer, and our version."""
     weights: dict[str, Json] = {}
     for name, weight in model.state_dict().items():
         content = weight.detach().float().cpu().reshape(-1).view(torch.uint8).numpy()
@@ -74,12 +74,12 @@ def origin(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[s
     rules: dict[str, Json] = {**tokenizer.get_vocab()}
     if isinstance(tokenizer, PreTrainedTokenizerFast):
         rules = json.loads(tokenizer.backend_tokenizer.to_str())
-        rules["padding"] = rules["truncation"] = None  # of the last call
+        rules["padding"] = rules["truncation"] = None  # left by the last call
     return {"weights": content_digest(weights), "tokenizer": content_digest(rules), "package": __version__}
 
 
 def require_fields(config: VaswaniConfig, values: Mapping[str, object], target: str) -> None:
-    """Raise a ValueError if a field has another value than the only one that `target` supports."""
+    """Raise a ValueError if a field has a value other than the only one that `target` supports."""
     for field, value in values.items():
         if getattr(config, field) != value:
             raise ValueError(f"{field}: must be {value!r} for {target}, is {getattr(config, field)!r}")
@@ -88,9 +88,10 @@ def require_fields(config: VaswaniConfig, values: Mapping[str, object], target: 
 def save_stock_tokenizer(tokenizer: PreTrainedTokenizerBase, directory: Path, positions: int) -> None:
     """Save a tokenizer so that transformers 4 and 5, `tokenizers` and transformers.js read it without this package.
 
-    The last two know no `split_special_tokens`: they find special tokens in text if these are in the list of added
-    tokens. `tokenizer.json` therefore has them as plain entries, which are found only where the pre-tokenizer leaves
-    them whole. A decoder drops them, whatever `skip_special_tokens` is, and the rows of the model that no token uses.
+    The last two do not support `split_special_tokens`: they find special tokens in text if these are in the list of
+    added tokens. `tokenizer.json` therefore has them as plain entries, which are found only where the pre-tokenizer
+    leaves them whole. Its decoder always drops them, and the rows of the model that no token uses, regardless of
+    `skip_special_tokens`.
 
     Args:
         tokenizer: The tokenizer; it is not changed.

@@ -1,4 +1,4 @@
-"""An exported model in place of the model that it was made of: the engines by name, and the cache of exports."""
+"""Exported models that replace the model: the engines by name, and the cache of exports."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -23,25 +23,25 @@ from .export_directory import is_export, origin
 
 logger = logging.get_logger(__name__)
 
-CACHE = Path(HF_HOME, "vaswani")  # of exports that are made on first use
+CACHE = Path(HF_HOME, "vaswani")  # of exports made on first use
 
-# What is exported to by its name. Everything else is a directory.
+# Names of engines to export to. Any other name is a directory.
 _TYPES = "int8|int8_float32|int8_float16|int8_bfloat16|int16|float16|bfloat16|float32"
 _NAME = re.compile(rf"ctranslate2(:({_TYPES}))?|onnx")
 
 _FILES = ("*.bin", "*.safetensors", "onnx/*.onnx", "*config.json", "token*.json", "*vocab*", "vmap.txt")
 
-# Options of `generate` that engines have, too.
+# Options of `generate` that engines support.
 _SEARCH = {"num_beams", "length_penalty", "num_return_sequences", *LENGTH_FIELDS}
 
-# Fields of a configuration, by their beginnings, that change no export.
+# Prefixes of configuration fields that change no export.
 _NOT_EXPORTED = ("_", "alignment_", "confidence_", "transformers_version")
 
 
 class ExportedModel:
-    """An export that searches in place of the model that it was made of.
+    """An export that searches in place of its model.
 
-    How many beams, which alpha and limit is decided as for the model: by its generation_config, and by keywords.
+    As for the model, its generation_config and keywords decide beams, alpha and length limit.
 
     Args:
         name: "ctranslate2", "ctranslate2:int8" or another dtype of weights, or "onnx", for an export in the cache of
@@ -54,8 +54,8 @@ class ExportedModel:
 
     Raises:
         ImportError: The engine is not installed.
-        ValueError: The engine cannot express the model; or the directory is no export, is damaged, or was made of
-            another model.
+        ValueError: The engine cannot express the model; or the directory is not an export, is damaged, or was made
+            from another model.
     """
 
     def __init__(self, name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -76,17 +76,17 @@ class ExportedModel:
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
         """The translations of each source, the best first: `[batch * num_return_sequences, 1 + target]`.
 
-        Each is the start token, then tokens up to the EOS, padded. Sources with more tokens than the engine has
-        positions lose the last ones, and a warning says so once.
+        Each has the start token, then tokens up to EOS, then padding. Sources longer than the engine's positions lose
+        their last tokens, with one warning.
 
         Args:
             input_ids: `[batch, source]`
             attention_mask: `[batch, source]`, 1 for tokens, 0 for padding.
-            options: Keywords of `generate`; those that engines lack must be None or False.
+            options: Keywords of `generate`; options that engines lack must be None or False.
 
         Raises:
-            ValueError: An option is set that engines lack; or the model has several directions, and a source has no tag
-                of a language.
+            ValueError: An option is set that engines lack; or the model has several directions, and a source has no
+                language tag.
         """
         for name in options.keys() - _SEARCH:
             if options[name] is not None and options[name] is not False:
@@ -102,7 +102,7 @@ class ExportedModel:
 
 
 def _cut_to_positions(sources: Sequence[Sequence[int]], positions: int) -> list[Sequence[int]]:
-    """Sources with at most so many tokens, the last of them EOS."""
+    """Cut sources to at most `positions` tokens, the last of them EOS."""
     if any(len(source) > positions for source in sources):
         logger.warning_once(
             f"a sentence has more tokens than the export takes, {positions}; the rest of it is not translated; "
@@ -112,7 +112,7 @@ def _cut_to_positions(sources: Sequence[Sequence[int]], positions: int) -> list[
 
 
 def is_engine_name(name: str) -> bool:
-    """Whether this names an engine to export to on first use, not a directory."""
+    """Whether a name is an engine to export to on first use, not a directory."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -130,7 +130,7 @@ def engine_digest(directory: str | Path) -> str:
 
 
 def import_exporter(name: str) -> tuple[Callable[..., Path], int, str]:
-    """The function that exports to an engine, the tokens of its longest sentence, and the version of its library."""
+    """The function that exports to an engine, the engine's most tokens of a sentence, and its library's version."""
     if name == "ctranslate2":
         from . import ctranslate2
 
@@ -163,10 +163,10 @@ def open_engine(directory: Path, device: torch.device) -> Engine:
 
 
 def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
-    """The export of a model to an engine, in the cache of Hugging Face; it is made on first use, and if it is damaged.
+    """The export of a model in the cache of Hugging Face, made on first use or if damaged.
 
-    It is named by the digest of all that it depends on: weights, tokenizer, configuration, generation_config, and the
-    versions of the package and of the engine's library.
+    Its name is the digest of everything that it depends on: weights, tokenizer, configuration, generation_config, and
+    the versions of the package and of the engine's library.
 
     Raises:
         ImportError, ValueError: As `ExportedModel`.
@@ -193,7 +193,7 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
 
 
 def _require_export(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise a ValueError unless a directory is a complete export, made of this model and its tokenizer."""
+    """Raise a ValueError unless a directory is a complete export of this model and its tokenizer."""
     if not is_export(directory):
         raise no_export(directory)
     if (damage := find_damage(directory)) is not None:

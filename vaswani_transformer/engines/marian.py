@@ -1,4 +1,4 @@
-"""Conversion to MarianMT models of transformers, export to directories of them, and their search."""
+"""Conversion to transformers' MarianMT, export, and search with the exported model."""
 
 import copy
 from pathlib import Path
@@ -17,13 +17,13 @@ from .transformers_engine import TransformersTranslator
 # Rows of the position table of an exported model. Its sinusoids are computed in Python whenever it is loaded.
 POSITIONS = 1024
 
-# Length limit of `generate` where ours is relative to the source: the one of OPUS-MT models.
+# Length limit of `generate` if ours is relative to the source; OPUS-MT models have the same.
 _MAX_LENGTH = 512
 
-# Logit of padding, whose row of the tied matrix is zero. Within the range of float16.
+# Logit of padding, whose row of the tied matrix is zero; within the range of float16.
 _NEVER = -1e4
 
-# Weights whose rows, or whose columns, are dimensions of the residual stream, by the ends of their names.
+# Suffixes of weights whose rows, or whose columns, are dimensions of the residual stream.
 _STREAM_ROWS = ("out_proj.weight", "out_proj.bias", "fc2.weight", "fc2.bias", "layer_norm.weight", "layer_norm.bias")
 _STREAM_COLUMNS = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "fc1.weight")
 _EMBEDDINGS = ("shared.weight", "embed_tokens.weight")
@@ -34,8 +34,8 @@ def to_marian(model: VaswaniForConditionalGeneration, positions: int = POSITIONS
 
     MarianMT has all sines before all cosines, so the dimensions of the residual stream are permuted. If padding embeds
     as zero, its row of the embedding matrix becomes zero; where the softmax shares that matrix, the logit of padding
-    becomes -10,000. The result has the LayerNorm epsilon of `model` in memory; MarianMT does not save it, so that a
-    saved model has 1e-5 when it is loaded. Sources must be padded on the right.
+    becomes -10,000. The result has the LayerNorm epsilon of `model` in memory; MarianMT does not save it, so a saved
+    model loads with 1e-5. Sources must be padded on the right.
 
     Args:
         model: The source; it is not changed.
@@ -91,13 +91,13 @@ def marian_config(config: VaswaniConfig, positions: int) -> MarianConfig:
 
 
 def require_marian_heads(config: VaswaniConfig, client: str) -> None:
-    """Raise a ValueError if the widths of heads are not those of `marian_config`, d_model / num_heads."""
+    """Raise a ValueError if the widths of heads are not d_model / num_heads, as in `marian_config`."""
     width = config.d_model // config.num_heads
     require_fields(config, {"d_k": width, "d_v": width}, client)
 
 
 def _marian_weights(model: VaswaniForConditionalGeneration, expected: Weights) -> Weights:
-    """MarianMT's weights for our model; `expected` are those of a new MarianMT model, which has the position tables."""
+    """MarianMT's weights for our model; `expected` are a new MarianMT model's, which include the position tables."""
     config = model.config
     weights = {with_fairseq_layers(name): weight.detach().clone() for name, weight in model.state_dict().items()}
     bias = weights.pop("lm_head.bias", torch.zeros(config.output_vocab_size))  # [vocabulary]
@@ -120,7 +120,7 @@ def _marian_weights(model: VaswaniForConditionalGeneration, expected: Weights) -
 
 
 def _in_halves(name: str, weight: torch.Tensor) -> torch.Tensor:
-    """A weight with the residual stream permuted: dimensions 0, 2, 4, ..., which have sines, before 1, 3, 5, ..."""
+    """Permute the residual stream of a weight: dimensions 0, 2, 4, ..., which have sines, before 1, 3, 5, ..."""
     if name.endswith(_STREAM_ROWS):
         return torch.cat((weight[0::2], weight[1::2]))  # [d_model, ...]
     if name.endswith((*_STREAM_COLUMNS, *_EMBEDDINGS, "lm_head.weight")):
@@ -138,9 +138,9 @@ def export_marian(
     sentencepiece models.
 
     `generate` then searches by the rules of transformers, with the same number of beams and the same alpha. It differs
-    from our search where that is the paper's: the length penalty is `|Y|^alpha` instead of `((5 + |Y|) / 6)^alpha`; a
-    sentence stops once no live hypothesis, if it ended now, would score better; and all sentences have one length
-    limit, 512 tokens unless the model's generation_config has one, instead of source length + 50.
+    from the paper's search: the length penalty is `|Y|^alpha` instead of `((5 + |Y|) / 6)^alpha`; a sentence stops once
+    no live hypothesis, if it ended now, would score better; and all sentences have one length limit, 512 tokens unless
+    the model's generation_config sets one, instead of source length + 50.
 
     Args:
         model: The model; it is not changed.
@@ -150,7 +150,7 @@ def export_marian(
 
     Raises:
         ValueError: MarianMT cannot express the model.
-        FileExistsError: `output` exists, and `force` is false or it is no export.
+        FileExistsError: `output` exists, and `force` is false or it is not an export.
     """
     output = Path(output)
     with export_directory(output, force, model, tokenizer) as directory:
@@ -164,8 +164,8 @@ def export_marian(
 def transformers_search(ours: GenerationConfig, positions: int = POSITIONS) -> GenerationConfig:
     """A generation_config for transformers' search, as close to ours as its rules permit."""
     fields = ours.to_diff_dict()
-    # With "never", transformers goes on until the best live log-probability over limit^alpha is lower than all finished
-    # scores; this takes hundreds of steps with a limit of 512.
+    # With "never", transformers continues until the best live log-probability over limit^alpha is lower than all
+    # finished scores, which takes hundreds of steps with a limit of 512.
     if fields.get("length_penalty_type") != "transformers" and fields.get("early_stopping") == "never":
         fields["early_stopping"] = False
     known = GenerationConfig().to_dict().keys() - {"transformers_version"}

@@ -28,7 +28,7 @@ from .transformers_engine import TransformersTranslator
 # Files of an exported directory, by the names of optimum and transformers.js.
 ENCODER, DECODER = Path("onnx", "encoder_model.onnx"), Path("onnx", "decoder_model_merged.onnx")
 
-VERSION = f"torch {torch.__version__}, onnxscript {metadata.version('onnxscript')}"  # whose exporter makes the graphs
+VERSION = f"torch {torch.__version__}, onnxscript {metadata.version('onnxscript')}"  # they export the graphs
 
 _DECODER_INPUTS = ("input_ids", "encoder_attention_mask", "encoder_hidden_states")
 _SOURCE, _TARGET = "encoder_sequence_length", "decoder_sequence_length"
@@ -40,10 +40,10 @@ def export_onnx(
     """Write a directory for onnxruntime, optimum and transformers.js: ONNX graphs, configuration, tokenizer, search.
 
     The graphs compute the model's logits for any batch size and for sequences of up to 1,024 tokens, or as many as a
-    learned position table has. `config.json` is of a MarianMT model, because these clients choose their classes by
-    `model_type`, and the interface of its graphs is the same. `generate` of optimum searches by the rules of
-    transformers, as described at `export_marian`. transformers.js searches greedily, whatever the number of beams,
-    and in a batch goes on after the end of the shorter sentences: give it one at a time.
+    learned position table has. `config.json` describes a MarianMT model, because these clients choose their classes by
+    `model_type`, and MarianMT's graphs have the same interface. `generate` of optimum searches by the rules of
+    transformers, as described at `export_marian`. transformers.js searches greedily, whatever the number of beams, and
+    continues shorter sentences of a batch after their end: give it one sentence at a time.
 
     Args:
         model: The model; it is not changed.
@@ -53,7 +53,7 @@ def export_onnx(
 
     Raises:
         ValueError: The clients cannot express the model.
-        FileExistsError: `output` exists, and `force` is false or it is no export.
+        FileExistsError: `output` exists, and `force` is false or it is not an export.
     """
     output = Path(output)
     require_marian_heads(model.config, "the ONNX layout of transformers.js")
@@ -68,7 +68,7 @@ def export_onnx(
 
 
 class PositionTable(nn.Module):
-    """The first positional encodings as a table, because onnxruntime for browsers does not compute in float64."""
+    """A table of the first positional encodings, because onnxruntime for browsers does not compute in float64."""
 
     table: torch.Tensor  # [positions, d_model]
 
@@ -93,10 +93,10 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """One step of the decoder, or several, as a function of tensors, with the cache among them.
+    """One or several steps of the decoder as a function of tensors, cache included.
 
-    One graph computes first and later steps: positions of the source that the cache lacks, all or none, are projected
-    to keys and values, so that an empty cache needs no branch (`use_cache_branch`).
+    One graph computes first and later steps: it projects those source positions to keys and values that the cache
+    lacks, all or none, so that an empty cache needs no branch (`use_cache_branch`).
     """
 
     def __init__(self, model: VaswaniForConditionalGeneration) -> None:
@@ -143,7 +143,7 @@ def _tensors(cache: EncoderDecoderCache) -> list[torch.Tensor]:
 
 
 def _cache_names(layers: int) -> list[str]:
-    """Names of the tensors of the cache, after `past_key_values.` or `present.`."""
+    """Names of the cache's tensors, without the prefix `past_key_values.` or `present.`."""
     return [
         f"{n}.{stack}.{kind}" for n in range(layers) for stack in ("decoder", "encoder") for kind in ("key", "value")
     ]
@@ -157,7 +157,7 @@ def _export_graphs(model: VaswaniForConditionalGeneration, directory: Path, posi
     stacks: list[Any] = [model.model.encoder, model.model.decoder]
     for stack in stacks:
         stack.embed_positions = PositionTable(stack.embed_positions, positions)
-    batch, source, target, past, cached = 2, 7, 3, 4, 5  # sizes that differ; torch.export makes constants of 0 and 1
+    batch, source, target, past, cached = 2, 7, 3, 4, 5  # distinct sizes; torch.export turns 0 and 1 into constants
     ids, mask = torch.full((batch, source), 3), torch.ones(batch, source, dtype=torch.long)
     states = torch.zeros(batch, source, config.d_model)
     source_axes, target_axes = {0: "batch_size", 1: _SOURCE}, {0: "batch_size", 1: _TARGET}
@@ -165,7 +165,7 @@ def _export_graphs(model: VaswaniForConditionalGeneration, directory: Path, posi
     lengths = [(past, _TARGET) if "decoder" in name else (cached, _SOURCE) for name in names]
     cache = [torch.zeros(batch, config.num_heads, length, config.d_k) for length, _ in lengths]
     cache_axes = [{0: "batch_size", 2: f"past_{axis}"} for _, axis in lengths]
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it remarks on torchvision
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it complains about torchvision
     export = partial(torch.onnx.export, dynamo=True, external_data=False, verbose=False)
     with warnings.catch_warnings(action="ignore"):  # axes share names
         export(
@@ -247,7 +247,7 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
             },
         )
         tensors = [torch.from_numpy(array) for array in present]
-        pairs = list(zip(tensors[::2], tensors[1::2], strict=True))  # self-attention and the other in turn
+        pairs = list(zip(tensors[::2], tensors[1::2], strict=True))  # self- and encoder-decoder attention in turn
         cache = EncoderDecoderCache(DynamicCache(pairs[::2]), DynamicCache(pairs[1::2]))
         return Seq2SeqLMOutput(logits=torch.from_numpy(logits), **{CACHE: cache})
 

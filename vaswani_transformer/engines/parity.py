@@ -1,4 +1,4 @@
-"""Parity of an exported model with ours: share of identical hypotheses, cause of each difference."""
+"""Parity of an exported model with ours: share of identical hypotheses, and cause of each difference."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,8 +31,8 @@ class Difference:
     Attributes:
         line: Number of the sentence in the text, from 1.
         kind: One of `KINDS`: "tie", equal scores up to rounding; "rule", both find the same hypothesis when ours
-            searches by the engine's rule; else, because the weights differ, or the engine has a length limit or a
-            shortlist, whose hypothesis scores higher.
+            searches by the engine's rule; otherwise (the weights differ, or the engine has a length limit or a
+            shortlist) the system whose hypothesis scores higher.
         source, ours, exported: Source and hypotheses as text.
         ours_score, exported_score: Normalised scores of both hypotheses, both computed by our model.
     """
@@ -57,7 +57,7 @@ class ParityReport(Record):
         differences: All differences, by line.
         bleu: sacreBLEU of "ours" and "exported", if there are references.
         same_tokens: Number of sentences with the same ids by `tokenizers` and the exported `tokenizer.json` alone; None
-            if there is no such file.
+            without such a file.
     """
 
     lines: int
@@ -77,7 +77,7 @@ def parity_report(
     tokenizer_file: Path | None = None,
     language: str | None = None,
 ) -> ParityReport:
-    """Translate with our model and with the exported one, and compare the hypotheses, and the tokens of the sentences.
+    """Translate with our model and with the exported one, and compare the hypotheses and the sentences' tokens.
 
     Args:
         model: Our model, in float32.

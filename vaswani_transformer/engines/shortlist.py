@@ -1,4 +1,4 @@
-"""Shortlists: for each source token the target tokens that it may become, learned from a parallel corpus."""
+"""Shortlists: candidate target tokens of each source token, learned from a parallel corpus."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 
-# Limits of what is aligned: 8 bytes for each pair of a source and a target token of one sentence.
+# Limits of the aligned corpus: 8 bytes for each pair of a source and a target token of one sentence.
 _SENTENCES = 200_000
 _LONGEST = 100  # tokens of a sentence
-_TOGETHER = 10_000  # sentences
+_TOGETHER = 10_000  # sentences of a part
 
 _CANDIDATES = 20  # for each source token
 _LEAST = 1e-3  # probability of a candidate
@@ -37,15 +37,15 @@ class Links:
 
 
 def learn_shortlist(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """For each token its likeliest translations by IBM Model 1, and itself, to copy names.
+    """For each token, its likeliest translations by IBM Model 1, and the token itself, to copy names.
 
     Args:
         tokenizer: A tokenizer whose source and target tokens have the same ids.
-        pairs: Sentences and their translations, best those that the model was trained on; 200,000 of them are read.
+        pairs: Sentences and their translations, preferably the model's training data; the first 200,000 are read.
 
     Returns:
-        Candidates by source token: at most 20 and itself. Those of "" may occur in any translation: the 100 most
-        frequent target tokens.
+        Candidates by source token: at most 20 and the token itself. The candidates of "", the 100 most frequent target
+        tokens, may occur in any translation.
 
     Raises:
         ValueError: A token has white space inside, as in word-piece vocabularies.
@@ -66,7 +66,7 @@ def learn_shortlist(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[st
 
 
 def _tokenized(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[str, str]]) -> Iterator[Rows]:
-    """The pairs in parts, without those that have a blank side or a long one."""
+    """The pairs in parts, without pairs that have a blank or a long side."""
     pairs = iter(pairs)
     while part := list(islice(pairs, _TOGETHER)):
         texts = zip(*part, strict=True)
@@ -84,12 +84,12 @@ def _links(rows: Rows, targets: np.ndarray, size: int) -> Links:
         np.tile(np.arange(end - len(target), end), len(source))
         for (source, target), end in zip(rows, ends, strict=True)
     ]
-    linked = np.concatenate(places)  # [links] where each link's target stands in `targets`
+    linked = np.concatenate(places)  # [links] index of each link's target in `targets`
     return Links(sources * size + targets[linked], linked.astype(np.int32))
 
 
 def _candidates(corpus: list[Links], common: np.ndarray, size: int) -> list[list[int]]:
-    """For each source token itself, and the likeliest target tokens that are not among the common ones."""
+    """For each source token, the token itself and its likeliest target tokens that are not common ones."""
     pairs = reduce(np.union1d, (links.pairs for links in corpus), np.empty(0, np.int64))  # [pairs], ascending
     sources, targets = np.divmod(pairs, size)
     numbered = [Links(np.searchsorted(pairs, links.pairs).astype(np.int32), links.places) for links in corpus]
@@ -115,7 +115,7 @@ def fit_model_1(corpus: Sequence[Links], sources: np.ndarray) -> np.ndarray:
     for _ in range(_ITERATIONS):
         counts = np.zeros(len(sources))
         for links in corpus:
-            weights = probabilities[links.pairs]  # of the posterior, up to a constant for each place
+            weights = probabilities[links.pairs]  # the posterior, up to a constant for each place
             shares = weights / np.bincount(links.places, weights)[links.places]
             counts += np.bincount(links.pairs, shares, len(sources))
         probabilities = counts / np.bincount(sources, counts)[sources]

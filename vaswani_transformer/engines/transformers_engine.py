@@ -1,4 +1,4 @@
-"""The search of `generate` for sources given as token ids, in batches of sources of one length."""
+"""Search by `generate` for sources given as token ids, in batches of equal length."""
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -21,7 +21,7 @@ _TOKENS_PER_BATCH = 4096  # of the sources; a longer source forms its own batch
 def best_hypotheses(
     model: PreTrainedModel, sources: Sequence[Sequence[int]], description: str = "Translating", **options: Any
 ) -> list[list[int]]:
-    """The best hypothesis of each source by `model.generate`, as token ids with EOS; as `n_best_hypotheses`."""
+    """The best hypothesis of each source by `model.generate`, as token ids with EOS; see `n_best_hypotheses`."""
     return [ranked[0] for ranked in n_best_hypotheses(model, sources, description=description, **options)]
 
 
@@ -39,7 +39,7 @@ def n_best_hypotheses(
         sources: Token ids of each source, EOS included.
         search: Beams, hypotheses, alpha and limit; by default as in the model's generation_config.
         description: Text of the progress bar.
-        options: For `generate`.
+        options: Keywords of `generate`.
     """
     eos = model.config.eos_token_id
 
@@ -67,7 +67,7 @@ def search_in_batches(
     search: Callable[[list[Sequence[int]]], Sequence[Result]],
     description: str | None = None,
 ) -> list[Result]:
-    """What a search returns for each source, in their order.
+    """Search the sources in batches; results keep the order of the sources.
 
     A batch has sources of one length, and therefore one length limit; the longest come first.
 
@@ -94,7 +94,7 @@ class TransformersTranslator(Engine):
 
     Args:
         model: The model, with the generation_config of the export.
-        name: What the progress bar calls it.
+        name: Its name in the progress bar.
     """
 
     def __init__(self, model: PreTrainedModel, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Confidence: the chrF to expect of a translation, from the log-probability that the model gives it."""
+"""Confidence: the expected chrF of a translation, from its log-probability by the model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import numpy as np
 from .scores import chrf_score, sentence_chrf
 
 
-# Sentences of a point of the curve at least, and points at most.
+# Least sentences of a point of the curve, and most points.
 _SENTENCES_A_POINT, _POINTS = 20, 20
 LEAST_SENTENCES = 2 * 5 * _SENTENCES_A_POINT  # five points for each half
 
 _BINS = 10  # tenths of the translations
-_TOKENS = (0.025, 0.975)  # quantiles of the number of tokens
+_TOKENS = (0.025, 0.975)  # quantiles of the numbers of tokens
 _LEFT_OUT = (0.1, 0.2)  # shares of the translations, the least confident ones
 
 
@@ -30,17 +30,17 @@ class CalibrationBin:
 class ConfidenceReport:
     """Agreement of confidence and chrF, both from 0 to 100.
 
-    Each half of the sentences has the confidence of a curve that was fitted to the other half.
+    The confidence of each half of the sentences is from a curve fitted to the other half.
 
     Attributes:
         curve: Fitted to all sentences: points of mean log-probability a token, and chrF, both ascending; the first and
             the last bound the measured range.
-        rank_correlation: Spearman's, between mean log-probability a token and chrF.
+        rank_correlation: Spearman's correlation of mean log-probability per token and chrF.
         calibration_error: Mean distance of confidence and chrF of a bin.
         bins: Translations by confidence, ascending.
         remaining: chrF of the test set without the least confident share of its translations, by that share: 0, 0.1,
             0.2.
-        tokens: Fewest and most tokens of 95 % of the translations, beyond which nothing was measured.
+        tokens: Fewest and most tokens of the middle 95 % of the translations, the measured range.
     """
 
     curve: list[list[float]]
@@ -54,13 +54,13 @@ class ConfidenceReport:
 def measure_confidence(
     means: Sequence[float], lines: Sequence[str], references: Sequence[Sequence[str]], tokens: Sequence[int] = ()
 ) -> ConfidenceReport | None:
-    """Fit the curve, and measure its worth by cross-validation; None if too few sentences differ.
+    """Fit the curve, and measure its value by cross-validation; None if too few sentences differ.
 
     Args:
-        means: Mean log-probability a token of each translation.
+        means: Mean log-probability per token of each translation.
         lines: The translations.
-        references: The references of each.
-        tokens: Number of tokens of each.
+        references: The references of each translation.
+        tokens: Number of tokens of each translation.
     """
     quality, values = sentence_chrf(lines, references), np.asarray(means)
     if len(lines) < LEAST_SENTENCES or np.ptp(values) == 0 or np.ptp(quality) == 0:
@@ -85,7 +85,7 @@ def measure_confidence(
 
 
 def calibration_bins(confidence: np.ndarray, quality: np.ndarray) -> list[CalibrationBin]:
-    """The translations in tenths by confidence, ascending, from the confidence and chrF of each `[sentences]`."""
+    """Divide translations into tenths by confidence, ascending, given the confidence and chrF of each `[sentences]`."""
     return [
         CalibrationBin(len(rows), float(confidence[rows].mean()), float(quality[rows].mean()))
         for rows in np.array_split(np.argsort(confidence, kind="stable"), _BINS)
@@ -93,22 +93,22 @@ def calibration_bins(confidence: np.ndarray, quality: np.ndarray) -> list[Calibr
 
 
 def calibration_error(bins: Sequence[CalibrationBin]) -> float:
-    """Mean distance of confidence and chrF of a bin."""
+    """Mean distance between the confidence and the chrF of a bin."""
     return sum(each.sentences * abs(each.confidence - each.chrf) for each in bins) / sum(
         each.sentences for each in bins
     )
 
 
 def fit_curve(values: np.ndarray, quality: np.ndarray) -> list[list[float]]:
-    """A monotone curve through means of both over groups of similar values (pool adjacent violators).
+    """A monotone curve of mean quality by mean value, over groups of similar values (pool adjacent violators).
 
     Args:
         values: `[sentences]`
         quality: `[sentences]`
 
     Returns:
-        Its points, a value and a quality each, both ascending, between which it is linear. They begin at the mean of
-        the least group, because values below it are few and far between, and end at the largest value.
+        Its points of value and quality, both ascending; between them it is linear. They begin at the mean of the
+        lowest group, because values below it are few and far between, and end at the largest value.
     """
     points = min(_POINTS, max(1, len(values) // _SENTENCES_A_POINT))
     least, *_ = ascending = np.array_split(np.argsort(values, kind="stable"), points)
@@ -123,6 +123,6 @@ def fit_curve(values: np.ndarray, quality: np.ndarray) -> list[list[float]]:
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """`[values]` mean ranks, ties shared."""
+    """`[values]` ranks; equal values share their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (counts.cumsum() - (counts + 1) / 2)[inverse]

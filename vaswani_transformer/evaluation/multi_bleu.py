@@ -62,7 +62,7 @@ def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
     if not re.fullmatch(r"[a-z]{2,3}([-_]\w+)*", language):
         raise ValueError(f'language: must be a code such as "de", is {language!r}')
     language = re.split("[-_]", language)[0]
-    import sacremoses  # takes a second, which trainings and translations do not need
+    import sacremoses  # takes a second; training and translation do not need it
 
     moses = sacremoses.MosesTokenizer(lang=language)
 
@@ -93,7 +93,7 @@ def corpus_bleu(
     shorter of two equally close ones. If no n-gram of some order matches, the score is 0.
 
     Raises:
-        ValueError: There is nothing to score, or a hypothesis without reference.
+        ValueError: There is nothing to score, or a hypothesis has no reference.
     """
     numbers: defaultdict[str, int] = defaultdict(itertools.count().__next__)
 
@@ -101,12 +101,12 @@ def corpus_bleu(
         """Tokens as numbers, since sacreBLEU splits at any white space, and a token may contain some or be empty."""
         return " ".join(str(numbers[token]) for token in tokenize(line))
 
-    if not hypotheses or len(references) != len(hypotheses):  # sacreBLEU would score as many as there are of both
+    if not hypotheses or len(references) != len(hypotheses):  # sacreBLEU would ignore the surplus
         raise ValueError(f"there are {len(hypotheses)} hypotheses and {len(references)} references; give one for each")
     alternatives = [[texts] if isinstance(texts, str) else texts for texts in references]
     streams = itertools.zip_longest(*([as_numbers(text) for text in texts] for texts in alternatives))
     metric = BLEU(tokenize="none", smooth_method="none", force=True)
-    # A missing reference is None, if a hypothesis has fewer than another.
+    # If a hypothesis has fewer references than another, the missing ones are None.
     return metric.corpus_score([as_numbers(line) for line in hypotheses], list(streams))
 
 

@@ -23,9 +23,9 @@ class Pathologies:
 
     Attributes:
         sentences: Number of lines whose source is not blank.
-        lines: Numbers of the lines, from 1, by kind: "blank"; "copied", equal to the source but for case and
-            punctuation; "source language", written in it; "repeated", a phrase said twice though the source has no such
-            phrase; "truncated", much shorter than the source predicts.
+        lines: Numbers of the lines, from 1, by kind: "blank"; "copied", equal to the source except for case and
+            punctuation; "source language", written in it; "repeated", with a repeated phrase that the source lacks;
+            "truncated", much shorter than the source predicts.
     """
 
     sentences: int
@@ -43,7 +43,7 @@ def find_pathologies(
     references: Sequence[Sequence[str]],
     languages: tuple[str, str],
 ) -> Pathologies:
-    """Find the pathologies of translations; what equals one of its references has none."""
+    """Find the pathologies of translations; a translation equal to one of its references has none."""
     detector = PathologyDetector(sources, [texts[0] for texts in references], languages)
     lines: dict[str, list[int]] = {kind: [] for kind in _KINDS}
     for row, (source, translation) in enumerate(zip(sources, translations, strict=True)):
@@ -54,7 +54,7 @@ def find_pathologies(
 
 
 class PathologyDetector:
-    """Detects pathologies by what sentence pairs teach about their languages; other pairs may then be examined.
+    """Detects pathologies after learning the two languages from sentence pairs; it can then examine other pairs.
 
     Trigrams of characters tell the languages apart. Lengths differ from the median ratio with a variance proportional
     to the source's length (Gale and Church, 1993).
@@ -91,7 +91,7 @@ class PathologyDetector:
         if sum(self.evidence.get(gram, 0.0) for gram in set(_trigrams(translation))) > _NATS:
             return "source language"
         repeated = _repetitions(translation, self.unit)
-        # Half as long in the source, because translations differ in words.
+        # Half as long in the source, because translations use different words.
         if not self.usual.issuperset(repeated) and len(repeated) > len(_repetitions(source, self.source_unit, apart=3)):
             return "repeated"
         return "truncated" if len(translation) + 1 < min(shortest, _SHARE * expected) else None
@@ -107,7 +107,7 @@ def _trigrams(text: str) -> Iterator[str]:
 
 
 def _repetitions(text: str, unit: int, apart: int = 6) -> list[tuple[str, ...]]:
-    """Phrases that are repeated at once, of less than `apart` units, or anywhere, of as many, once for each time."""
+    """Phrases repeated at once, of fewer than `apart` units, or anywhere, of `apart` units; one per repetition."""
     tokens = re.findall(r"\w+|[^\w\s]" if unit == 1 else r"\S", text.casefold())
     phrases = [
         tuple(phrase)

@@ -53,7 +53,7 @@ def nats_of_pairs(
         tokenizer: Its tokenizer, for padding.
         encoded: The result of `encode_corpus`.
         tokens_per_batch: Most source and most target tokens of a batch, padding included.
-        description: For the progress bar.
+        description: Text of the progress bar.
     """
     model.eval()
     state = PartialState()

@@ -13,7 +13,7 @@ from ..model.languages_vaswani import is_same_language, writes_spaces
 from .multi_bleu import MultiBleu
 
 
-# Sentences of 1 to 10 words form a group, and so on; those with more than 60 form one.
+# Sentences of 1 to 10 words form a group, and so on; all sentences of more than 60 words form one.
 _WIDTH, _LONGEST = 10, 60
 
 
@@ -53,7 +53,7 @@ class BleuScore:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Corpus scores of the same translations, for `recipes/score.py`: sacreBLEU, the paper's BLEU, and chrF2."""
+    """Corpus scores of one set of translations, for `recipes/score.py`: sacreBLEU, the paper's BLEU, and chrF2."""
 
     sacrebleu: BleuScore
     paper_bleu: BleuScore
@@ -84,8 +84,8 @@ class PairedComparison:
     """A metric of two systems, with two p-values of their difference; both are 1 for equal scores.
 
     Attributes:
-        p_value: sacreBLEU's, which is too small: it centres the absolute differences of the samples.
-        two_sided_p_value: By `two_sided_bootstrap`.
+        p_value: sacreBLEU's, which is too small, because it centres the absolute differences of the samples.
+        two_sided_p_value: The p-value by `two_sided_bootstrap`.
     """
 
     p_value: float
@@ -208,10 +208,10 @@ def two_sided_bootstrap(
     samples: int,
     seed: int = 12345,
 ) -> float:
-    """P-value of a difference d: the share of samples whose difference deviates from the mean one by at least |d|.
+    """P-value of a difference d: the share of samples whose difference deviates from the mean by at least |d|.
 
     It is (k + 1) / (samples + 1) for k such samples of the test set, drawn with replacement, but at least 2^(1 - n) for
-    n sentences: a sign test's, if one system is better in all of them. The samples of one sentence are all equal.
+    n sentences, the p-value of a sign test if one system is better in all of them. Samples of one sentence are equal.
     """
     # sacreBLEU has no public way to score samples without counting n-grams anew for each.
     statistics = [

@@ -27,7 +27,7 @@ class TestSet:
 
     @property
     def newstest2014(self) -> str | None:
-        """The variant of newstest2014, across which BLEU is not comparable; None if the name is another set's.
+        """The variant of newstest2014, between which BLEU is not comparable; None for other sets.
 
         "full" (3,003 lines), "filtered" (2,737), or "altered" (any other number).
         """
@@ -52,7 +52,7 @@ def read_test_set(
 ) -> TestSet:
     """Read a test set from its files.
 
-    The default name is made of the file names. Each file of references has one translation of every sentence.
+    The default name combines the file names. Each file of references has one translation of every sentence.
 
     Raises:
         FileNotFoundError: There is no such file.
@@ -99,7 +99,7 @@ def sacrebleu_test_set(name: str, languages: tuple[str, str]) -> TestSet:
     try:
         source = sacrebleu.get_source_file(name, pair)
         references = sacrebleu.get_reference_files(name, pair)
-    except (Exception, SystemExit) as error:  # what sacreBLEU raises has no narrower type
+    except (Exception, SystemExit) as error:  # sacreBLEU's errors have no narrower type
         raise ValueError(
             f"test_set: sacreBLEU does not provide {name} for {pair} ({error}); `sacrebleu --list` names all, "
             f"newstest2013 as wmt13, newstest2014 as wmt14/full; without network, give --source and --reference"

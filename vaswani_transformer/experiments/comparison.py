@@ -84,7 +84,7 @@ class SharedFacts:
 
 @dataclass(frozen=True)
 class Scale:
-    """Widths and numbers of layers, relative to the paper's; heads of the rows that have 8 there."""
+    """Widths and numbers of layers, relative to the paper's; and heads of the rows that have 8 in the paper."""
 
     width: float
     depth: float
@@ -113,11 +113,11 @@ class SweepRecord(Record):
 
     @property
     def reference(self) -> str:
-        """The row to compare the others with: base, or else the first."""
+        """The row to which the others are compared: base, or else the first."""
         return next(iter(self.rows))
 
     def differences(self, row: str, score: str) -> list[float]:
-        """Differences between a row and the reference, one for each seed that both have.
+        """Differences between a row and the reference, one for each common seed.
 
         Args:
             row: Name of the row.
@@ -133,7 +133,7 @@ class SweepRecord(Record):
     def p_values(self, score: str) -> dict[str, float]:
         """p-values of the `differences` of each row, by two-sided paired t-tests with Holm's correction.
 
-        Rows that share fewer than two seeds with the reference have none.
+        Rows that share fewer than two seeds with the reference have no p-value.
         """
         values = {}
         for row in self.rows:

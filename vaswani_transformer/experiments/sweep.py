@@ -37,7 +37,7 @@ class Job:
 
     @property
     def results(self) -> RunRecord | None:
-        """What the training measured; None until it is finished."""
+        """Results of the training; None until it is finished."""
         return RunRecord.from_directory(self.directory)
 
 
@@ -55,7 +55,7 @@ def shares(use_cpu: bool, parallel: int | None) -> list[dict[str, str]]:
 def train_all(
     jobs: Sequence[Job], environments: Sequence[dict[str, str]], command: Callable[[Job], Sequence[str]]
 ) -> list[Job]:
-    """Train the jobs that are not finished; return the jobs that failed. An error or a signal ends all trainings.
+    """Train the unfinished jobs; return the jobs that failed. An error or a signal ends all trainings.
 
     Args:
         jobs: Jobs, in the order of training.
@@ -96,7 +96,7 @@ def _start(command: Sequence[str], log: Path, variables: Mapping[str, str]) -> s
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **variables, LAUNCHER: "SIGTERM"},
-            start_new_session=True,  # Ctrl-C reaches the sweep only
+            start_new_session=True,  # Ctrl-C reaches only the sweep
         )
 
 

@@ -70,10 +70,10 @@ class SentenceProcessor(LogitsProcessor):
 
 
 class ForcedEOSPerSentence(SentenceProcessor):
-    """Forces an EOS as the last token that each sentence may generate, as transformers does at one limit for all.
+    """Forces EOS as the last token that each sentence may generate; transformers has one limit for all.
 
     Args:
-        limits, prefix_length: As of `LengthPerSentence`.
+        limits, prefix_length: As in `LengthPerSentence`.
         eos: One id or several.
     """
 
@@ -204,7 +204,7 @@ class BeamSearch:
         criteria: Stopping criteria; a candidate that one of them stops is finished.
         config: The generation configuration, as `generate` has prepared it.
         observer: Called in each step with this search, the candidates, and which of them have ended: `[S,
-            num_candidates]`. `state` is then the one after the step, before any sentence is dropped.
+            num_candidates]`. `state` is then the state after the step, before any sentence is dropped.
     """
 
     def __init__(
@@ -430,7 +430,7 @@ class BeamSearch:
         return self.state.length - self.prefix_length >= self.state.limits
 
     def stopping_scores(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The score of the finished hypothesis that decides, and the bound that it must reach: `[S]` each."""
+        """Score of the deciding finished hypothesis, and the bound that it must reach: `[S]` each."""
         state, best_live = self.state, self.state.live.scores[:, 0]
         if self.config.early_stopping == "never":
             # More tokens only lower a log-probability, unless a logits processor raises it. The final score is at
@@ -462,7 +462,7 @@ def _is_row_wise(processor: LogitsProcessor) -> bool:
 
 
 def two_stage_topk(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `count` largest of each row of `values` `[rows, columns]`, or all, and their columns: as `torch.topk`.
+    """The `count` largest of each row of `values` `[rows, columns]`, or all, and their columns, like `torch.topk`.
 
     The k largest lie in the k groups of columns with the largest maxima.
     """

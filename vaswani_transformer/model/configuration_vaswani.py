@@ -38,7 +38,7 @@ _COUNTS = ("encoder_layers", "decoder_layers", "max_position_embeddings", "atten
 _PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
-# Whether this file runs as remote code. Without the package, this file, loaded first, must register the pipeline task.
+# Whether this file runs as remote code, without the package. It is loaded first, so it registers the pipeline task.
 _IS_REMOTE_CODE = __name__.startswith("transformers_modules.")
 if _IS_REMOTE_CODE:
     install_translation_task()
@@ -71,7 +71,7 @@ class VaswaniConfig(PreTrainedConfig):
             all positions, as in the paper's experiments.
         tie_word_embeddings: Whether the embeddings of source and target and the softmax share one matrix (3.4).
 
-    What is known of a trained model:
+    Facts about a trained model:
 
     Args:
         source_language: Code of the source language, such as "en"; `None` if unknown. `pipeline("translation")` rejects
@@ -79,7 +79,7 @@ class VaswaniConfig(PreTrainedConfig):
         target_language: Code of the target language.
         language_tags: Id of the tag of each language, such as "<2de>". The model translates between these languages,
             and each source begins with the tag of its target. `None` means one direction, and no tags.
-        longest_source: Tokens of the longest source trained on, EOS included; `None` if unknown.
+        longest_source: Number of tokens in the longest training source, EOS included; `None` if unknown.
             `pipeline("translation")` warns of longer ones.
         confidence_curve: Points of a translation's mean log-probability a token and its expected chrF, both ascending,
             as `score.py --confidence` measures them. A model of several directions has such a curve for each target
@@ -100,14 +100,14 @@ class VaswaniConfig(PreTrainedConfig):
         position_offset: Position of the first token, 0 in the paper; fairseq counts from `pad_token_id` + 1.
         logits_bias: Whether the softmax has a bias. It is a buffer, as in MarianMT: training does not change it, unless
             `model.lm_head.bias` is replaced by an `nn.Parameter`.
-        zero_padding_embedding: Whether padding, also the decoder's start token, has a zero embedding.
+        zero_padding_embedding: Whether padding, which is also the decoder's start token, embeds as zero.
 
     Raises:
         ValueError: A value is invalid. The message starts with the field's name.
     """
 
     model_type = "vaswani"
-    # What a model of this configuration is for, and its classes in the code files of a saved directory.
+    # The task of such a model, and its classes in the code files of a saved directory.
     task = "translation"
     code: ClassVar[dict[str, str]] = {
         "AutoConfig": "configuration_vaswani.VaswaniConfig",
@@ -115,7 +115,7 @@ class VaswaniConfig(PreTrainedConfig):
         "AutoModelForSeq2SeqLM": "modeling_vaswani.VaswaniForConditionalGeneration",
     }
     pipeline_code = "pipeline_vaswani.VaswaniTranslationPipeline"
-    keys_to_ignore_at_inference = ["cache", "past_key_values"]  # its names since, and before, transformers 5.24
+    keys_to_ignore_at_inference = ["cache", "past_key_values"]  # the cache since, and before, transformers 5.24
     attribute_map = {
         "activation_function": "activation",
         "hidden_size": "d_model",
@@ -191,11 +191,11 @@ class VaswaniConfig(PreTrainedConfig):
 
     @property
     def max_positions(self) -> int | None:
-        """Tokens of the longest sequence with a position; None if any has one, as with sinusoids (3.5)."""
+        """Number of tokens in the longest possible sequence; None if unlimited, as with sinusoids (3.5)."""
         return self.max_position_embeddings if self.position_encoding == "learned" else None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        # Before anything is derived: transformers sets Hugging Face's names last.
+        # Resolve Hugging Face's names before anything is derived: transformers sets them last.
         for name in kwargs.keys() & self.attribute_map.keys():
             setattr(self, self.attribute_map[name], kwargs.pop(name))
         if self.decoder_d_ff is None:
@@ -221,7 +221,7 @@ class VaswaniConfig(PreTrainedConfig):
         return {**super().to_dict(), "auto_map": dict(self.code), "custom_pipelines": self._pipelines()}
 
     def _pipelines(self) -> dict[str, dict[str, str | list[str]]]:
-        """The one task of the model, which transformers infers where none is named."""
+        """The model's only task, which transformers infers if the caller names none."""
         return {self.task: {"impl": self.pipeline_code, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}
 
     def _validate(self) -> None:

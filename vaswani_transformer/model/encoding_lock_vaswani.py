@@ -1,6 +1,6 @@
-"""One lock for all tokenizers: several threads may use one, which encodes for one at a time.
+"""One lock for all tokenizers: threads can share a tokenizer, which encodes for one thread at a time.
 
-A fast tokenizer keeps the truncation and padding of a call as state, so that calls change each other's results.
+A fast tokenizer keeps the truncation and padding of a call as state, so concurrent calls change each other's results.
 """
 
 import os
@@ -10,16 +10,16 @@ from threading import RLock
 from typing import Any
 
 
-# No attribute of a tokenizer, since tokenizers are copied, pickled and hashed.
+# Not an attribute of the tokenizer, because tokenizers are copied, pickled and hashed.
 ENCODING_LOCK = RLock()
-if hasattr(os, "register_at_fork"):  # a process that is forked while another thread encodes would wait for ever
+if hasattr(os, "register_at_fork"):  # else a process forked while another thread encodes would deadlock
     os.register_at_fork(
         before=ENCODING_LOCK.acquire, after_in_parent=ENCODING_LOCK.release, after_in_child=ENCODING_LOCK.release
     )
 
 
 def one_at_a_time(encode: Callable) -> Callable:
-    """Let a method that encodes wait until no other thread does."""
+    """Make a method that encodes wait until no other thread encodes."""
 
     @wraps(encode)
     def waiting(*args: Any, **kwargs: Any) -> Any:

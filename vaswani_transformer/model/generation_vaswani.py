@@ -41,7 +41,7 @@ _KNOWN_INPUTS = {
     "decoder_input_ids",
 }
 
-# Options that a search cannot be without: as keywords, None leaves them to the configurations.
+# Options that every search needs: the keyword None leaves them to the configurations.
 _NEEDED = {"num_beams", "num_return_sequences", "length_penalty"}
 
 
@@ -51,7 +51,7 @@ def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
     `length_penalty_type` is "gnmt", `score = log P / ((5 + |Y|) / 6)^alpha`, or "transformers",
     `score = log P / |Y|^alpha`; |Y| counts EOS in both. `max_new_tokens_over_source` limits each sentence on its own.
     Keywords of `generate` override the configuration passed to it, which overrides the model's. In each of the three,
-    `max_new_tokens` and `max_length` override `max_new_tokens_over_source`, but for `max_length=20`, a default of
+    `max_new_tokens` and `max_length` override `max_new_tokens_over_source`, except `max_length=20`, a default of
     transformers that its `Seq2SeqTrainer` fills in.
     """
     return GenerationConfig(
@@ -79,18 +79,18 @@ def drop_filled_length(config: GenerationConfig) -> None:
 def merge_options(
     model: PreTrainedModel, generation_config: GenerationConfig | None, keywords: Mapping[str, Any]
 ) -> tuple[GenerationConfig, dict[str, Any]]:
-    """The options of a call of `generate` in one configuration, and the keywords that are no options.
+    """Merge the options of a `generate` call into one configuration; also return the other keywords.
 
-    Keywords override `generation_config`, which overrides the model's. A value that is None in a configuration is taken
-    from the next, as transformers does. A keyword that is None removes what they have, unless a search needs it. The
-    first of the three that limits the length decides all of it: the result has one of `LENGTH_FIELDS`.
+    Keywords override `generation_config`, which overrides the model's. A value of None in a configuration is taken from
+    the next one, as in transformers. A keyword of None removes the option, unless every search needs it. The first of
+    the three that limits the length decides the limit alone: the result has one of `LENGTH_FIELDS`.
     """
     config = GenerationConfig() if generation_config is None else copy.deepcopy(generation_config)
     scopes = (keywords, vars(config), vars(model.generation_config))
     limit = next(filter(None, map(LengthLimit.from_options, scopes)), LengthLimit())
     config.update(**model.generation_config.to_dict(), defaults_only=True, allow_custom_entries=True)
     if not hasattr(config, "length_penalty_type"):
-        config.length_penalty_type = "transformers"  # else the keyword would be no option
+        config.length_penalty_type = "transformers"  # else the keyword would not count as an option
     keywords = {name: value for name, value in keywords.items() if name not in LENGTH_FIELDS}
     removed = {name for name in keywords if keywords[name] is None and hasattr(config, name)}
     others = config.update(
@@ -98,7 +98,7 @@ def merge_options(
     )
     for name in LENGTH_FIELDS:
         setattr(config, name, limit.value if name == limit.field else None)
-    # What is None in a configuration, transformers would take from the model's once more.
+    # If an option is None, transformers would take it from the model's configuration again.
     return config, {**others, **dict.fromkeys(removed - _NEEDED)}
 
 
@@ -110,10 +110,10 @@ def search_options(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -
 
 
 class FiniteLogits(LogitsProcessor):
-    """Raises a ValueError where the largest score is NaN or infinite."""
+    """Raises a ValueError if the largest score is NaN or infinite."""
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if not scores.max() < math.inf:  # also if any score is NaN, because then the maximum is
+        if not scores.max() < math.inf:  # also if any score is NaN, because the maximum is then NaN
             raise ValueError(NON_FINITE_LOGITS)
         return scores
 
@@ -130,11 +130,11 @@ class VaswaniGenerationMixin(GenerationMixin):
         stopping_criteria: Iterable[StoppingCriteria] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Translate; arguments and results are those of `transformers.GenerationMixin.generate`.
+        """Translate, with the arguments and results of `transformers.GenerationMixin.generate`.
 
         Without `attention_mask`, padding is recognized by its id. With beams, and in greedy search, `search` replaces
-        transformers' decoding loop, unless `custom_generate` does. Greedy search is left to transformers where it
-        streams, returns more than ids, continues a cache, or has stopping criteria of the caller.
+        transformers' decoding loop, unless `custom_generate` does. Greedy search is left to transformers if it streams,
+        returns more than ids, continues a cache, or uses the caller's stopping criteria.
 
         Raises:
             ValueError: There is no source, or ids are not `[batch, source]`; an option is invalid; logits are NaN; the
@@ -147,7 +147,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         kwargs.pop("labels", None)  # a trainer passes them along
         config, kwargs = merge_options(self, generation_config, named_cache(kwargs, CACHE))
         limit = SearchOptions.from_fields(vars(config), self.config.max_positions).limit
-        if (config.num_beams or 1) == 1:  # transformers would warn of the model's, which are for beams
+        if (config.num_beams or 1) == 1:  # transformers would warn about the model's values
             config.early_stopping, config.length_penalty = False, 1.0
         processors, criteria = [*(logits_processor or [])], [*(stopping_criteria or [])]
         loop = kwargs.pop("custom_generate", None)
@@ -157,7 +157,7 @@ class VaswaniGenerationMixin(GenerationMixin):
                 raise ValueError(
                     "synced_gpus: the search needs the whole model on each process; leave FSDP and ZeRO-3 out"
                 )
-            # To such a loop, transformers does not pass the `tokenizer`.
+            # transformers does not pass the `tokenizer` to such a loop.
             if config.stop_strings is not None and kwargs.get("tokenizer") is not None:
                 criteria.append(StopStringCriteria(kwargs.pop("tokenizer"), config.stop_strings))
                 config.stop_strings = None
@@ -171,14 +171,14 @@ class VaswaniGenerationMixin(GenerationMixin):
                 processors.insert(0, ForcedEOSPerSentence(limits, prefix_length, config.forced_eos_token_id))
         config.max_new_tokens, config.max_length = int(limits.max()), None
         if loop is None:
-            processors.append(FiniteLogits())  # the last, because another one may replace NaN and infinity
+            processors.append(FiniteLogits())  # last, because another processor may replace NaN and infinity
         processors, criteria = LogitsProcessorList(processors), StoppingCriteriaList(criteria)
         if not config.return_dict_in_generate:
             kwargs |= self._encode_without_padding(inputs, kwargs)
         return super().generate(inputs, config, processors, criteria, custom_generate=loop, **kwargs)
 
     def _prepare_source(self, inputs: torch.Tensor | None, kwargs: dict[str, Any]) -> list[int]:
-        """Check ids of the source, mask their padding, and return the number of tokens of each, without padding."""
+        """Check the source ids, mask their padding, and return each source's number of tokens without padding."""
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is not None:
             if ids.dim() != 2 or not ids.numel():
@@ -199,9 +199,9 @@ class VaswaniGenerationMixin(GenerationMixin):
         return [states.shape[1]] * states.shape[0]
 
     def _encode_without_padding(self, inputs: torch.Tensor | None, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """`encoder_outputs`, computed for the tokens alone; empty if `forward` is to compute them.
+        """Compute `encoder_outputs` for the tokens alone; return {} if `forward` must compute them.
 
-        On a CPU, the products of padding take as long as those of tokens.
+        On a CPU, products for padding take as long as products for tokens.
         """
         ids = kwargs.get("input_ids") if inputs is None else inputs
         if ids is None or ids.device.type != "cpu" or kwargs.get("encoder_outputs") is not None:
@@ -213,7 +213,7 @@ class VaswaniGenerationMixin(GenerationMixin):
         return {"encoder_outputs": encoder.encode_tokens(ids, mask)}
 
     def _is_search(self, config: GenerationConfig, kwargs: Mapping[str, Any], criteria: list[StoppingCriteria]) -> bool:
-        """Whether `search` decodes, rather than a loop of transformers."""
+        """Whether `search` decodes, rather than one of transformers' loops."""
         mode = config.get_generation_mode(kwargs.get("assistant_model"))
         if kwargs.get("streamer") is not None:  # transformers refuses it with beams
             return False
@@ -240,19 +240,19 @@ def search(
 
     With one beam it is greedy search: the first EOS ends a sentence. Finished sentences leave the batch.
 
-    Each step is computed by `IncrementalDecoder`. It is computed by the model's `forward`, which is slow, with
-    `use_cache=False`, if attentions or hidden states are returned, and where `IncrementalDecoder` would compute
-    something else: with inputs that it does not know, or a model that is not `is_unmodified`.
+    `IncrementalDecoder` computes each step. The model's `forward`, which is slow, replaces it with `use_cache=False`,
+    if attentions or hidden states are returned, and if `IncrementalDecoder` would compute something else: with inputs
+    that it does not know, or for a model that is not `is_unmodified`.
 
     Args:
         model: The model.
-        input_ids: `[sentences * num_beams, prefix]`, as all tensors in `model_kwargs`.
-        logits_processor, stopping_criteria: The caller's, and what `generation_config` asks for.
-        generation_config: As `generate` has prepared it.
+        input_ids: `[sentences * num_beams, prefix]`; tensors in `model_kwargs` have as many rows.
+        logits_processor, stopping_criteria: The caller's, and those that `generation_config` requests.
+        generation_config: Prepared by `generate`.
         observer: See `BeamSearch`.
-        make_decoder: Makes another step decoder.
-        beam_search: Another class of search.
-        model_kwargs: For `forward`, with `encoder_outputs`.
+        make_decoder: Creates the step decoder, in place of the default.
+        beam_search: Class of the search.
+        model_kwargs: Arguments of `forward`, `encoder_outputs` included.
 
     Returns:
         `[sentences * num_return_sequences, length]`, or with `return_dict_in_generate` an output of transformers.

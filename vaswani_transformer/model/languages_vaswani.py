@@ -15,11 +15,11 @@ from transformers import PreTrainedConfig
 
 try:
     import sentencex
-except ImportError:  # without this package, a model's code may lack it
+except ImportError:  # a model's code may run without this package, which requires it
     sentencex = None
 
 
-# sentencex 1.0.32 fails on "Z\u00a0.": it steps over white space as if each had one byte.
+# sentencex 1.0.32 fails on "Z\u00a0.": it assumes that each white-space character has one byte.
 _AS_SPACE = {code: " " for code in range(128, 0x3001) if chr(code).isspace()}
 
 _PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
@@ -39,7 +39,7 @@ def is_language_tag(token: str) -> bool:
 
 def language_name(code: str) -> str:
     """The English name of a language; its code, if the name is unknown."""
-    from transformers.models.whisper.tokenization_whisper import LANGUAGES  # few need it
+    from transformers.models.whisper.tokenization_whisper import LANGUAGES  # rarely needed
 
     return LANGUAGES.get(re.split("[-_]", code.lower())[0], "").title() or code
 
@@ -51,12 +51,12 @@ def is_same_language(one: str, other: str) -> bool:
 
 
 def with_tag(text: str, tag: str | None) -> str:
-    """The text after a tag; blank text stays as it is."""
+    """Put a tag before a text; blank text is unchanged."""
     return f"{tag} {text}" if tag and text.strip() else text
 
 
 def require_text(text: object, name: str) -> str:
-    """The text; raises a TypeError or ValueError if it is no string or has a lone surrogate."""
+    """Return the text; raise a TypeError if it is not a string, a ValueError if it has a lone surrogate."""
     if not isinstance(text, str):
         raise TypeError(f"the pipeline takes strings, not {type(text).__name__}: {text!r}")
     try:
@@ -70,7 +70,7 @@ def require_text(text: object, name: str) -> str:
 class Directions:
     """The directions in which a model translates, and the tags that choose between them.
 
-    A tag is None where none is known, or where the model has one direction and no tags.
+    A tag is None if it is unknown, or if the model has one direction and no tags.
 
     Args:
         config: Configuration of any encoder-decoder.
@@ -85,8 +85,8 @@ class Directions:
         """The tag for a pair of languages; each may be None.
 
         Raises:
-            ValueError: The model does not translate from `source` or into `target`; one of unknown languages takes any.
-                Or the tag `is_required`, and the languages leave open into which of several to translate.
+            ValueError: The model does not translate from `source` or into `target`; a model of unknown languages
+                accepts any. Or a tag `is_required`, and the languages leave open which of several targets is meant.
         """
         if not self._tags:
             for asked, known, word in zip((source, target), self._pair, ("from", "into"), strict=True):
@@ -110,7 +110,7 @@ class Directions:
         return [code for code in self._tags if not asked or is_same_language(asked, code)]
 
     def languages(self, tag: str | None = None) -> tuple[str | None, str | None]:
-        """Languages to translate from and into, by the tag of a source; None for what is unknown."""
+        """Source and target language of a source with this tag; None for an unknown one."""
         target = next((code for code in self._tags if language_tag(code) == tag), None)
         if target is None:
             return self._pair
@@ -118,15 +118,15 @@ class Directions:
         return sources[0] if len(sources) == 1 else None, target
 
     def split(self, text: str) -> tuple[str | None, str]:
-        """The tag that a text begins with, if any, and the text without it."""
+        """The tag at the start of a text, if any, and the text without it."""
         tag = next((tag for tag in map(language_tag, self._tags) if text.lstrip().startswith(tag)), None)
         return tag, text if tag is None else text.lstrip().removeprefix(tag).removeprefix(" ")
 
     def tagged(self, text: str, tag: str | None) -> str:
-        """The text after a tag, unless it has that tag already.
+        """Put a tag before a text, unless the text has it already.
 
         Raises:
-            ValueError: The text begins with another tag; or the model needs one, and there is none.
+            ValueError: The text begins with another tag; or the model needs a tag, and there is none.
         """
         present, text = self.split(text)
         if present and tag not in (None, present):
@@ -136,7 +136,7 @@ class Directions:
         return with_tag(text, present or tag)
 
     def require_tagged(self, input_ids: torch.Tensor) -> None:
-        """Raise a ValueError if a row of `[batch, source]` ids lacks the tag that several directions need."""
+        """Raise a ValueError if the model has several directions, and a row of ids `[batch, source]` has no tag."""
         if not self._tags:
             return
         config = self._config
@@ -162,8 +162,8 @@ def split_sentences(text: str, language: str | None) -> list[str]:
         language: Its code; None for the rules of English.
 
     Returns:
-        An odd number of strings, which concatenated are the text: white space, which may be empty, at even indices,
-        sentences at odd ones.
+        An odd number of strings that concatenate to the text: white space, possibly empty, at even indices, sentences
+        at odd ones.
     """
     pieces = [""]
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
@@ -196,11 +196,11 @@ def _base(language: str | None) -> str:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A text in sentences.
+    """A text divided into sentences.
 
     Attributes:
         spaces: The white space, possibly empty, before, between and after the sentences.
-        sentences: Each with the tag of the text, if it has one. Blank text has one empty sentence.
+        sentences: The sentences, each with the text's tag if there is one. Blank text has one empty sentence.
         target: Code of the language of the translations; None if unknown.
     """
 
@@ -225,8 +225,8 @@ class Paragraph:
     def join(self, translations: Sequence[str]) -> str:
         """Concatenate translations of the sentences, with the white space between the sentences.
 
-        White space before the first and after the last is dropped. Where two sentences have none between them, their
-        translations get a space, unless the target language writes none.
+        White space before the first and after the last sentence is dropped. If two sentences have none between them,
+        their translations get a space, unless the target language writes none.
         """
         space = " " if writes_spaces(self.target) else ""
         before = ["", *(between or space for between in self.spaces[1:-1])]
@@ -236,12 +236,12 @@ class Paragraph:
 def split_paragraphs(
     directions: Directions, texts: Sequence[str], obstacles: Sequence[str], warn: Callable[[str], None]
 ) -> list[Paragraph] | None:
-    """The texts in sentences; None if each is to be translated as one.
+    """Divide texts into sentences; return None if each text is to be translated as one.
 
     Args:
-        directions: The model's.
+        directions: Directions of the model.
         texts: Texts of one sentence or several.
-        obstacles: Names of options that apply to a single sentence, with which a text is translated as one.
+        obstacles: Names of the options in use that apply to a single sentence; with any, a text is translated as one.
         warn: Called with a warning that parts may be missing, also if the splitter is not installed.
     """
     try:

@@ -1,8 +1,8 @@
 """Sections 3 and 4 of the paper, in its order.
 
-3.1 residual and layers, 3.2 attention, 3.3 feed-forward, 3.4 embeddings, 3.5 positions; then what these make up: the
-stacks, the model of Figure 1, and the model with the softmax. Behind them, the masks, self-attention restricted to
-neighbours (4), and dropout (5.4). At the end, what the CPU and the search need.
+3.1 residual and layers, 3.2 attention, 3.3 feed-forward, 3.4 embeddings, 3.5 positions; then the stacks, the model of
+Figure 1, and the model with the softmax. The masks, self-attention restricted to neighbours (4), dropout (5.4), and
+helpers for the CPU and the search follow.
 """
 
 import copy
@@ -43,7 +43,7 @@ from .step_decoder_vaswani import CACHE, SourceTokens, as_encoder_outputs, named
 # Names of `restricted_attention_forward` and `unpadded_attention_forward` among the attention implementations.
 RESTRICTED, UNPADDED = "restricted", "unpadded"
 
-# Keywords of transformers that `forward` takes and ignores or passes on. Positions are counted from the mask.
+# Keywords of transformers that `forward` accepts, and ignores or passes on. Positions are counted from the mask.
 _KNOWN_KEYWORDS = (TransformersKwargs.__annotations__.keys() - {"position_ids"}) | {"return_dict", "logits_to_keep"}
 
 # Fields that do not concern the search. Without a generation_config.json, transformers copies some from config.json.
@@ -135,7 +135,7 @@ def eager_attention_forward(
     """Scaled dot-product attention, equation 1 (3.2.1): `softmax(Q K^T / sqrt(d_k)) V`.
 
     Args:
-        module: Says whether it is in training, which enables dropout.
+        module: The attention module; its `training` flag enables dropout.
         query: `[batch, heads, target, d_k]`
         key: `[batch, heads, source, d_k]`
         value: `[batch, heads, source, d_v]`
@@ -234,7 +234,7 @@ class VaswaniAttention(nn.Module):
                 return layer.keys, layer.values
             cache = both.cross_attention_cache if self.is_cross else both.self_attention_cache
         elif self.is_cross:
-            cache = None  # a cache that is no EncoderDecoderCache holds only self-attention keys and values
+            cache = None  # a cache that is not an EncoderDecoderCache holds only self-attention keys and values
         states = encoder_hidden_states if self.is_cross else hidden_states
         key = self.split_heads(self.k_proj(states), self.d_k)
         value = self.split_heads(self.v_proj(states), self.d_v)
@@ -337,7 +337,7 @@ class VaswaniEmbeddingMixin:
 
     config: VaswaniConfig
     training: bool
-    input_prefix = ""  # what its arguments begin with in the whole model's `forward`
+    input_prefix = ""  # prefix of its arguments in the whole model's `forward`
     embed_tokens: Any  # adapters may replace it by another module
     embed_positions: VaswaniPositionalEncoding
 
@@ -418,8 +418,8 @@ class VaswaniPreTrainedModel(PreTrainedModel):
     def _fan_out(self, linear: nn.Linear) -> int:
         """Fan-out of a linear layer for its initialization.
 
-        The authors' code initializes Q, K and V (in encoder-decoder attention K and V) as one joint matrix, so that
-        the fan-out is the joint one.
+        The authors' code initializes Q, K and V (in encoder-decoder attention K and V) as one joint matrix, whose
+        fan-out counts.
         """
         for module in self.modules():
             if isinstance(module, VaswaniAttention):
@@ -430,9 +430,9 @@ class VaswaniPreTrainedModel(PreTrainedModel):
 
 
 def strict_keywords(forward: Callable) -> Callable:
-    """Let `forward` take `cache` by its older name `past_key_values`, too, and refuse keywords that it does not know.
+    """Make `forward` accept `cache` by its older name `past_key_values`, and refuse unknown keywords.
 
-    Otherwise `**kwargs` swallows what a release of transformers has renamed, and the result is wrong in silence.
+    Otherwise `**kwargs` would swallow a keyword that transformers has renamed, and the result would be silently wrong.
     """
     known = {*inspect.signature(forward).parameters, *_KNOWN_KEYWORDS}
 
@@ -481,7 +481,7 @@ class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
         return BaseModelOutput(last_hidden_state=hidden_states)
 
     def encode_tokens(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutput:
-        """What `forward` gives for tokens, and zeros for padding, for which nothing is computed."""
+        """Encode as `forward` does, without computing padding, whose states are zero."""
         source = SourceTokens(attention_mask)
         hidden_states = source.pack(self.add_positions(self.embed(input_ids), attention_mask, past=0))
         for layer in self.layers:
@@ -663,15 +663,15 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """Save the model; see `transformers.PreTrainedModel.save_pretrained`.
 
-        If its embeddings and the softmax do not share one matrix any more, as where an adapter of `lm_head` was merged,
-        it becomes an untied model first, with `tie_word_embeddings=False`, so that it is the same when it is loaded.
+        If its embeddings and softmax no longer share one matrix, for example after an adapter of `lm_head` was merged,
+        the model is untied first, with `tie_word_embeddings=False`, so that it loads unchanged.
         """
         parts = (self.lm_head, self.model.encoder.embed_tokens, self.model.decoder.embed_tokens)
         is_plain = all(type(part) in (nn.Linear, VaswaniEmbedding) and not part.weight.is_meta for part in parts)
         state = kwargs.get("state_dict")
         if is_plain and state is None and not self.is_tied:
             self.untie()
-        if state is not None and not self.config.tie_word_embeddings:  # loaded, it has no `shared`
+        if state is not None and not self.config.tie_word_embeddings:  # a loaded model has no `shared`
             kwargs["state_dict"] = {
                 name: tensor.clone() if name.endswith("embed_tokens.weight") else tensor
                 for name, tensor in state.items()
@@ -682,13 +682,13 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
 
     @property
     def is_tied(self) -> bool:
-        """Whether the matrices are shared that `config` says are."""
+        """Whether the matrices that `config` declares tied are shared."""
         config, model, matrix = self.config, self.model, self.model.decoder.embed_tokens.weight
         is_one = config.target_vocab_size is not None or model.encoder.embed_tokens.weight is matrix
         return config.tie_word_embeddings and is_one and self.lm_head.weight is matrix
 
     def untie(self) -> None:
-        """Give the encoder's embedding, the decoder's and the softmax a matrix each, where they share one."""
+        """Give the encoder's embedding, the decoder's embedding and the softmax separate matrices."""
         self.config.tie_word_embeddings = False
         self.all_tied_weights_keys = self.model.all_tied_weights_keys = {}
         if hasattr(self.model, "shared"):
@@ -706,9 +706,9 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         return shifted.masked_fill(shifted.eq(-100), self.config.pad_token_id)
 
     def is_unmodified(self) -> bool:
-        """Whether `forward` is what `IncrementalDecoder` reimplements, in evaluation mode.
+        """Whether `forward` is the one that `IncrementalDecoder` reimplements, in evaluation mode.
 
-        Other layers, such as adapters and quantized ones, are called, and may be of any class.
+        The decoder calls other layers, such as adapters and quantized ones, which may be of any class.
         """
         model, decoder, lm_head = self.model, self.model.decoder, self.lm_head
         layers: Any = decoder.layers
@@ -789,9 +789,9 @@ def bidirectional_mask(
     encoded: torch.Tensor | None = None,
     **functions: Any,
 ) -> Any:
-    """`create_bidirectional_mask` of transformers, but without waiting for an accelerator.
+    """transformers' `create_bidirectional_mask`, without waiting for an accelerator.
 
-    There the function reads from the device whether "sdpa" needs a mask at all.
+    The original reads from the device whether "sdpa" needs a mask at all.
     """
     is_host, is_sdpa = inputs_embeds.device.type == "cpu", config._attn_implementation == "sdpa"
     if is_host or not is_sdpa or functions or attention_mask is None or attention_mask.dim() != 2:
@@ -825,7 +825,7 @@ def self_attention_mask(
 
     Args:
         create_mask: transformers' function that makes the mask.
-        config, inputs_embeds: For this function.
+        config, inputs_embeds: Arguments of `create_mask`.
         attention_mask: `[batch, source]`, 1 for tokens, 0 for padding; or a mask in the implementation's own format.
         cache: The decoder's cache of self-attention; None for the encoder.
 
@@ -858,9 +858,9 @@ def unpadded_attention_forward(
     scaling: float,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Equation 1 within each sentence of a batch whose tokens stand in one row, `[1, heads, tokens, d_k]`.
+    """Equation 1 within each sentence of a batch packed into one row, `[1, heads, tokens, d_k]`.
 
-    `source`, in place of a mask, is their `SourceTokens`. The output is `[1, tokens, heads, d_v]`, without weights.
+    `source`, the batch's `SourceTokens`, replaces a mask. The output is `[1, tokens, heads, d_v]`, without weights.
     """
     query, key, value = (source.unpack(states.transpose(1, 2)).transpose(1, 2) for states in (query, key, value))
     output = F.scaled_dot_product_attention(query, key, value, source.mask[:, None, None], scale=scaling)
@@ -884,11 +884,11 @@ def restricted_attention_forward(
     A causal module sees only keys to the left. The result equals masked full attention, but time and memory grow as
     r n, not as n^2: queries are cut into blocks, and each block attends only to the keys that its queries can reach.
 
-    The other arguments, and the output, are those of `eager_attention_forward`; there are no weights.
+    The other arguments and the output are as in `eager_attention_forward`; no weights are returned.
 
     Args:
         module: The attention module; only its `is_causal` is read.
-        query: At the last `target` of the keys' positions.
+        query: Queries at the last `target` positions of the keys.
         padding_mask: `[batch, source]`, True for tokens, False for padding.
         neighborhood: r, the number of positions that a query sees.
     """
@@ -922,9 +922,10 @@ def restricted_attention_forward(
 
 
 def _block_mask(exists: torch.Tensor, block: int, before: int, after: int) -> torch.Tensor:
-    """Which keys of its window each query of a block may attend to: `[batch * blocks, 1, block, window]`.
+    """Mask of the keys in its window that each query of a block may attend to: `[batch * blocks, 1, block, window]`.
 
-    Those of `before` positions to its left and `after` to its right that are tokens, as `exists` `[batch, keys]` says.
+    A query sees `before` positions to its left and `after` to its right, if `exists` `[batch, keys]` says that they are
+    tokens.
     """
     window = before + block + after
     exists = exists.unfold(1, window, block)  # [batch, blocks, window]
@@ -937,10 +938,10 @@ def _block_mask(exists: torch.Tensor, block: int, before: int, after: int) -> to
 
 
 def drop_out(hidden_states: torch.Tensor, probability: float, training: bool) -> torch.Tensor:
-    """`F.dropout` (5.4), at half its time on a CPU.
+    """`F.dropout` (5.4), twice as fast on a CPU.
 
-    There PyTorch draws one 64-bit number for each element, on one thread. Here each number decides about four elements,
-    with 16 bits for each, so that the probability is rounded to a multiple of 1/65,536.
+    There PyTorch draws one 64-bit number for each element, on one thread. Here one number decides four elements, with
+    16 bits each, which rounds the probability to a multiple of 1/65,536.
     """
     values = 2**16
     kept = round((1 - probability) * values)  # among the values of 16 bits
@@ -962,9 +963,9 @@ def attention_in_float32(
     attention_mask: torch.Tensor | None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Call `attention` with float32 in place of bfloat16 on a CPU, whose fused kernel has a slow gradient for bfloat16.
+    """Call `attention` in float32 instead of bfloat16 on a CPU, whose fused kernel has a slow bfloat16 gradient.
 
-    On sentences of 14 tokens it takes six times as long as in float32, half of a training step.
+    On sentences of 14 tokens, that gradient takes six times as long as in float32, half of a training step.
     """
     is_slow = query.device.type == "cpu" and query.dtype == torch.bfloat16
     if not is_slow or (attention_mask is not None and attention_mask.is_floating_point()):

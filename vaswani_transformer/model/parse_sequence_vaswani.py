@@ -15,20 +15,20 @@ from .beam_search_vaswani import SentenceProcessor
 
 
 ROOT = "TOP"
-UNKNOWN_TAG = "XX"  # of words that a sequence has no tag for; also what Vinyals et al. (2015) write for every tag
+UNKNOWN_TAG = "XX"  # the tag of words for which a sequence has none; Vinyals et al. (2015) write it for every tag
 PARSE = "parse"  # the target language of parsers, and of the corpora that they are trained on
 CLOSING = "/"
-LABEL_MARK = " "  # begins the entries of labels in a byte-pair vocabulary, whose other entries have no space
+LABEL_MARK = " "  # prefix of labels in a byte-pair vocabulary, whose other entries have no space
 
 _TAG, _OPENING, _CLOSING, _END = range(1, 5)  # kinds of tokens; 0 is any other
 
 
 @dataclass(frozen=True)
 class ParseLabels:
-    """The labels that sequences are made of.
+    """The labels that make up sequences.
 
     Attributes:
-        tags: Part-of-speech tags, a word each.
+        tags: Part-of-speech tags; each stands for one word.
         phrases: Labels of phrases; each also has a closing label.
     """
 
@@ -40,7 +40,7 @@ class ParseLabels:
         """Labels from their total counts over all sequences.
 
         Raises:
-            ValueError: A label is both tag and phrase, so that a sequence could be read in two ways.
+            ValueError: A label is both tag and phrase, which makes sequences ambiguous.
         """
         labels = cls._from_names(set(counts))
         for phrase in sorted(labels.phrases):
@@ -60,7 +60,7 @@ class ParseLabels:
 
     @property
     def names(self) -> list[str]:
-        """All labels, in an order that depends on nothing else: tags, then phrases, then their closing labels."""
+        """All labels in a fixed order: tags, then phrases, then their closing labels."""
         phrases = sorted(self.phrases)
         return [*sorted(self.tags), *phrases, *(CLOSING + phrase for phrase in phrases)]
 
@@ -70,8 +70,8 @@ class Parse:
     """A well-formed tree over the words of a sentence.
 
     Attributes:
-        tree: In brackets, as `(TOP (S (NP (NNP Mary)) (VP (VBZ sleeps)) (. .)))`.
-        repairs: Changes that made a tree of the sequence: labels left out, brackets closed, words given a tag.
+        tree: The tree in brackets, such as `(TOP (S (NP (NNP Mary)) (VP (VBZ sleeps)) (. .)))`.
+        repairs: Number of changes that made the sequence a tree: labels dropped, brackets closed, tags added.
     """
 
     tree: str
@@ -81,11 +81,11 @@ class Parse:
 def parse_of_sequence(sequence: Sequence[str], words: Sequence[str], labels: ParseLabels) -> Parse:
     """Read any sequence as a tree over exactly these words.
 
-    Each of these is a repair: a tag beyond the last word, a closing label without its opening one and a label that is
-    none are left out; a phrase that is open where one around it closes, or at the end, is closed there; a phrase
-    without words is dropped; and a word without a tag gets "XX", in the last phrase that is open, else behind all.
+    Each of these is a repair: a tag beyond the last word, a closing label without its opening label, or an unknown
+    label is dropped; a phrase that is still open where a surrounding phrase closes, or at the end, is closed; a phrase
+    without words is dropped; and a word without a tag gets "XX", in the last open phrase, or else at the end.
 
-    The `words` have no white space; their brackets become -LRB- and -RRB-. `labels` says which are tags or phrases.
+    The `words` have no white space; their brackets become -LRB- and -RRB-. `labels` tells tags from phrases.
     """
     leaves = [word.replace("(", "-LRB-").replace(")", "-RRB-") for word in words]
     stack, used, repairs = [[ROOT]], 0, 0  # the open phrases: the label of each, then its children in brackets
@@ -123,13 +123,13 @@ def parse_of_sequence(sequence: Sequence[str], words: Sequence[str], labels: Par
 class LegalParse(SentenceProcessor):
     """Lets a search choose only labels that continue a well-formed parse with one tag for each word.
 
-    A phrase has a word, and closes only with its own label; the end comes when every word has its tag and every phrase
-    is closed, and always within the limit of the sentence's tokens.
+    A phrase contains a word, and closes only with its own label. The sequence ends when every word has its tag and
+    every phrase is closed, always within the sentence's token limit.
 
     Args:
-        vocabulary: Ids by entry, the labels among them.
-        size: Rows of the softmax, to which all labels belong.
-        eos_token_id: Id of the end.
+        vocabulary: Ids by entry, labels included.
+        size: Rows of the softmax, which include all labels.
+        eos_token_id: Id of EOS.
         words: `[batch]`, number of words of each sentence.
         limits: `[batch]`, tokens that each sentence may generate, EOS included; at least one more than words.
     """
@@ -140,7 +140,7 @@ class LegalParse(SentenceProcessor):
         labels = ParseLabels.from_vocabulary(vocabulary)
         self.depths = torch.tensor([0, 0, 1, -1, 0])  # what each kind adds to the depth
         self.kinds = torch.zeros(size, dtype=torch.long)  # [vocabulary]
-        self.closings = torch.full((size,), eos_token_id)  # [vocabulary], of an opening label its closing label
+        self.closings = torch.full((size,), eos_token_id)  # [vocabulary], the closing label of each opening label
         self.kinds[eos_token_id] = _END
         for tag in labels.tags:
             self.kinds[vocabulary[LABEL_MARK + tag]] = _TAG
@@ -163,14 +163,14 @@ class LegalParse(SentenceProcessor):
         depths = self.depths[kinds].cumsum(-1)  # [rows, length]
         depth, last = depths[:, -1], kinds[:, -1]
         untagged = words - kinds.eq(_TAG).sum(-1)
-        # The phrase to close opened behind the last place of less depth.
+        # The phrase to close opened right after the last position of smaller depth.
         shallower = torch.where(depths < depth.unsqueeze(-1), torch.arange(length, device=device), -1).amax(-1)
         opened = (shallower + 1).clamp(max=length - 1)
         closing = self.closings[input_ids.gather(1, opened.unsqueeze(-1)).squeeze(-1)]  # [rows]
 
         legal = torch.zeros(rows, 1 + _END, dtype=torch.bool, device=device)
         legal[:, _TAG] = untagged > 0
-        # Behind it must fit the end, all other tags, and the closing labels of this phrase and those around it.
+        # It must leave room for EOS, all other tags, and the closing labels of this phrase and those around it.
         legal[:, _OPENING] = (untagged > 0) & (limits - length + 1 >= untagged + depth + 3)
         legal[:, _END] = (untagged <= 0) & (depth <= 0)
         may_close = legal[:, _END] | ((depth > 0) & last.ne(_OPENING))

@@ -24,7 +24,7 @@ from .pipeline_vaswani import (
 
 
 class VaswaniParsingConfig(VaswaniConfig):
-    """Configuration of a parser (6.3), with the fields of a translation model's."""
+    """Configuration of a parser (6.3), with the fields of a translation model."""
 
     model_type = "vaswani_parser"
     task = "constituency-parsing"
@@ -45,8 +45,8 @@ class VaswaniParsingModel(VaswaniModel):
 class VaswaniForConstituencyParsing(VaswaniForConditionalGeneration):
     """The model of 6.3: it translates the words of a sentence into the labels of its parse.
 
-    It has the layers and the search of a translation model. Its classes differ so that the code of parsing goes to the
-    Hub with parsers only.
+    It has the layers and the search of a translation model, but its own classes, so that the code of parsing goes to
+    the Hub with parsers only.
     """
 
     config_class = VaswaniParsingConfig
@@ -61,7 +61,7 @@ class ParseRecord(TypedDict):
     nltk_tree: NotRequired[Any]
 
 
-# Words as the Penn Treebank divides them, one rule after another.
+# Rules, applied in turn, that divide words as the Penn Treebank does.
 _WORD_RULES = [
     (re.compile(r'(?:^|(?<=[\s(\[{<]))"'), " `` "),
     (re.compile('"'), " '' "),
@@ -76,7 +76,7 @@ _BRACKETS = {"(": "-LRB-", ")": "-RRB-"}
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a sentence as the Penn Treebank divides them, such as `do`, `n't` and `?`."""
+    """Divide a sentence into words as the Penn Treebank does, such as `do`, `n't` and `?`."""
     text = text.translate(_QUOTES)
     for pattern, replacement in _WORD_RULES:
         text = pattern.sub(replacement, text)
@@ -84,7 +84,7 @@ def split_words(text: str) -> list[str]:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """A sentence as a parser's tokenizer takes it: words separated by spaces, brackets by their names."""
+    """Join words as a parser's tokenizer takes them: separated by spaces, brackets replaced by their names."""
     return " ".join(_BRACKETS.get(word, word) for word in words)
 
 
@@ -102,9 +102,9 @@ def parse_in_batches(
     Args:
         model, tokenizer: The model, on the device to use, and its tokenizer, with the labels.
         sentences: Words of each sentence; no word may be empty or contain white space.
-        tokens_per_batch, batch_size: As for `translate_in_batches`.
+        tokens_per_batch, batch_size: As in `translate_in_batches`.
         constrained: Search only among well-formed parses, which need no repair.
-        generate_kwargs: For `generate`.
+        generate_kwargs: Keywords of `generate`.
 
     Yields:
         Indices into `sentences`, and for each of them its parses: one, or `num_return_sequences` of them, best first.
@@ -148,7 +148,7 @@ def parse_in_batches(
 
 def _tree_class() -> Any:
     try:
-        from nltk import Tree  # takes a third of a second, and few need it
+        from nltk import Tree  # takes a third of a second, and is rarely needed
     except ImportError:
         raise ImportError("return_nltk: nltk is not installed; run `pip install nltk`") from None
     return Tree
@@ -157,17 +157,17 @@ def _tree_class() -> Any:
 class VaswaniParsingPipeline(GeneratingPipeline):
     """Parses sentences.
 
-    A sentence or a list gives a list of `{"tree": ..., "words": [...], "repairs": 0}`, one for each sentence (a list of
-    lists with `num_return_sequences` above 1). A dataset or generator gives an iterator over such lists. A sentence is
-    a string, which `split_words` divides, or a dict with "text"; `parse_in_batches` takes lists of words.
+    For a sentence or a list it returns a list of `{"tree": ..., "words": [...], "repairs": 0}`, one for each sentence
+    (a list of lists with `num_return_sequences` above 1); for a dataset or generator, an iterator over such lists. A
+    sentence is a string, which `split_words` divides, or a dict with "text"; `parse_in_batches` takes lists of words.
 
     Args:
         constrained: Search only among well-formed parses.
-        return_nltk: Give "nltk_tree", an `nltk.Tree`, too.
+        return_nltk: Also return "nltk_tree", an `nltk.Tree`.
         batch_size: Sentences parsed at once.
 
     Raises:
-        TypeError: An input is no sentence.
+        TypeError: An input is not a sentence.
         ValueError: As from `parse_in_batches`.
         ImportError: `return_nltk` needs nltk, which is not installed.
     """
@@ -200,6 +200,6 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         return results
 
 
-# Also as remote code, since a pipeline may be made of a loaded model; the package's class takes precedence.
+# In remote code, too, since a pipeline can be made from a loaded model; the package's class takes precedence.
 if VaswaniParsingConfig.task not in _pipelines.PIPELINE_REGISTRY.supported_tasks:
     register_task(VaswaniParsingConfig.task, VaswaniParsingPipeline)

@@ -32,29 +32,29 @@ from .search_options_vaswani import LENGTH_FIELDS, SearchOptions, similar_length
 logger = logging.get_logger(__name__)
 
 Result = TypeVar("Result")
-StageOptions: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # of a pipeline's three stages
+StageOptions: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # for a pipeline's three stages
 
 _LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
 
-# Keywords that apply to a single sentence, or with which `generate` takes one at a time.
+# Keywords that apply to a single sentence, or restrict `generate` to one at a time.
 _ONE_SENTENCE_ONLY = ("decoder_input_ids", "streamer", "assistant_model", "prompt_lookup_num_tokens")
 
-# Confidence is not for a text with a larger share of translations beyond what was measured; about 0.05 are, of text of
-# the same kind. Fewer sentences do not tell.
+# Confidence is unreliable for a text if a larger share of its translations lies outside the measured range; for text of
+# the same kind, the share is about 0.05. With fewer sentences, it says little.
 UNLIKE, _ENOUGH = 0.15, 20
 
-# Keywords of `generate` that `SearchOptions` have, or that change no translation.
+# Keywords of `generate` that `SearchOptions` has, or that change no translation.
 _PLAIN_KEYWORDS = {*LENGTH_FIELDS, *(field.name for field in fields(SearchOptions)), "use_cache"}
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A translation of a sentence, or of a text of several.
+    """A translation of a sentence, or of a text of several sentences.
 
     Attributes:
         text: The translation.
-        token_ids: Its token ids from the start token on, without padding; the ids of a text are its sentences' in turn.
-        score: How probable the model finds it; None if scores were not asked for.
+        token_ids: Its token ids, start token included, without padding; for a text, the ids of its sentences in turn.
+        score: Its probability by the model; None if scores were not requested.
     """
 
     text: str
@@ -65,8 +65,8 @@ class Translation:
 class GeneratingPipeline(Pipeline):
     """A pipeline that loads a tokenizer and no other processor, and calls `generate`.
 
-    There is one way through it: `preprocess`, `_forward` and `postprocess` each take several inputs. A single input is
-    a list of one, and a stream is lists of `batch_size`.
+    `preprocess`, `_forward` and `postprocess` each take several inputs. A single input becomes a list of one, and a
+    stream becomes lists of `batch_size`.
     """
 
     _load_tokenizer = True
@@ -83,18 +83,18 @@ class GeneratingPipeline(Pipeline):
         """Keywords for `preprocess`, `_forward` and `postprocess`."""
 
     def _sanitize_parameters(self, **options: Any) -> StageOptions:
-        """Called by the base class with the options of the constructor, the defaults of every call."""
+        """Store the constructor's options, with which the base class calls this, as the defaults of every call."""
         self.defaults = self.stage_options(**options)
         return self.defaults
 
     def __call__(
         self, inputs: Any, batch_size: int | None = None, num_workers: int | None = None, **kwargs: Any
     ) -> Any:
-        """Records of each input; `num_workers` concerns data loaders and is ignored."""
+        """Return the records of each input; `num_workers` concerns data loaders and is ignored."""
         batch_size = batch_size or self.batch_size
         preprocess, forward, postprocess = self.stage_options(**kwargs)
         before, search, after = self.defaults
-        if forward.get("generation_config") is not None:  # replaces what the constructor was given for `generate`
+        if forward.get("generation_config") is not None:  # replaces the constructor's keywords for `generate`
             names = vars(paper_generation_config(self.model.config))
             search = {name: value for name, value in search.items() if name not in names}
         options = {**search, **forward, "batch_size": batch_size}
@@ -135,7 +135,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     decodes as in the paper.
 
     Args:
-        dtype: The type in which the model computes, for the constructor. On processors that have AVX2 alone,
+        dtype: The type in which the model computes; for the constructor only. On processors with AVX2 alone,
             `torch.bfloat16` is several times slower than float32.
         inputs: A string, a sequence of strings, a `torch.utils.data.Dataset` of strings (such as transformers'
             `KeyDataset`) or a generator of strings. A string may be replaced by a dict with "text" and optionally
@@ -143,27 +143,27 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         batch_size: Sentences translated at once. By default a sequence is divided as by `translate_in_batches`; the
             items of a dataset or generator are translated one by one.
         truncation: Cut inputs at the tokenizer's `model_max_length`.
-        src_lang, tgt_lang: Languages to translate from and into, which must be the model's. One with several
+        src_lang, tgt_lang: Languages to translate from and into, which must be the model's. A model with several
             directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
-        split_sentences: Translate texts sentence by sentence, as by default; a line feed ends a sentence, and white
+        split_sentences: Translate texts sentence by sentence (the default); a line feed ends a sentence, and white
             space between sentences stays as it is. With a keyword that applies to a single sentence, such as
             `return_scores` or, in beam search, `num_return_sequences`, each text is translated as one, as with
-            False; parts of several sentences may then be missing, and a warning says so.
+            False; parts of a text of several sentences may then be missing, and a warning says so.
         clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's method does.
         return_tensors: Return "translation_token_ids", without padding, instead of the text.
         return_text: Return "translation_text" as well.
         return_scores: Return the fields of `TranslationScore` as well: how probable the model finds the
             translation, and each of its words.
-        return_alignment: As `return_scores`, and "alignment": which word of the source each word translates.
-        decoder_input_ids: `[1, prefix]`, tokens with which all translations begin. Other keywords are for
+        return_alignment: As `return_scores`, and return "alignment": the source word that each word translates.
+        decoder_input_ids: `[1, prefix]`, tokens with which all translations begin. Other keywords are passed to
             `generate`.
-        engine, force_words: Only the pipeline of the package vaswani_transformer has these.
+        engine, force_words: Available only in the pipeline of the package vaswani_transformer.
 
     Raises:
         TypeError: An input is not text.
-        ValueError: The model translates another pair of languages, or does not know into which; or a text has a lone
-            surrogate.
-        ImportError: An option needs the package, and this code lies without it.
+        ValueError: The model translates another pair of languages, or the target language is ambiguous; or a text has
+            a lone surrogate.
+        ImportError: An option needs the package, but this code runs without it.
     """
 
     engine: Callable[..., torch.Tensor] | None = None  # called in place of `model.generate`
@@ -224,14 +224,14 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
 
 
 def in_order(batches: Iterable[tuple[list[int], list[Result]]]) -> list[Result]:
-    """The results of all batches; each batch has indices, and the result of each."""
+    """Put the results of all batches in order; each batch has indices, and a result for each."""
     results = {index: result for indices, each in batches for index, result in zip(indices, each, strict=True)}
     return [result for _, result in sorted(results.items(), key=itemgetter(0))]
 
 
 def register_task(task: str, pipeline_class: type[GeneratingPipeline]) -> None:
     """Add a task to transformers' registry."""
-    # Not by `register_pipeline`, with which `save_pretrained` would declare the pipeline as remote code.
+    # Not by `register_pipeline`, after which `save_pretrained` would declare the pipeline as remote code.
     entry = {"impl": pipeline_class, "pt": (AutoModelForSeq2SeqLM,), "type": "text"}
     _pipelines.PIPELINE_REGISTRY.supported_tasks[task] = entry
 
@@ -239,7 +239,7 @@ def register_task(task: str, pipeline_class: type[GeneratingPipeline]) -> None:
 def install_translation_task(pipeline_class: type[GeneratingPipeline] = VaswaniTranslationPipeline) -> None:
     """Make `pipeline("translation")` and `pipeline("translation_en_to_de")` known to transformers.
 
-    If transformers has its own translation task, that is kept.
+    If transformers has its own translation task, it stays in place.
     """
     registry = _pipelines.PIPELINE_REGISTRY
     # From transformers 5.19, a list of removed tasks takes precedence over the registry.
@@ -274,21 +274,22 @@ def translate_in_batches(
 ) -> Iterator[tuple[list[int], list[list[Translation]]]]:
     """Translate texts in batches of similar length, the longest first.
 
-    So memory runs out in the first batch or never. Blank sentences are not decoded; their empty translations come last.
+    Memory therefore runs out in the first batch or never. Blank sentences are not decoded; their empty translations
+    come last.
 
     Args:
         model, tokenizer: The model, on the device to use, and its tokenizer.
-        sentences: Source sentences, used as they are, or with `split_sentences` texts of several.
+        sentences: Source sentences, used as they are; with `split_sentences`, texts of several sentences.
         tokens_per_batch: Source tokens of a batch, padding included. All beams of a batch together may generate at most
             16 times as many, which limits batches of short sentences. A sentence above either limit forms its own
             batch.
         batch_size: Sentences of a batch, instead of `tokens_per_batch`.
         truncation: Cut sentences at the tokenizer's `model_max_length`.
-        target_language: Needed by a model of several directions, unless each sentence begins with a tag.
-        split_sentences, return_scores, return_alignment: As for `VaswaniTranslationPipeline`.
-        engine: Called in place of `model.generate`; `ExportedModel.generate` of an export. The model scores and aligns.
-        generate_kwargs: For `generate`; by default it decodes as in section 6.1. `decoder_input_ids` `[1, prefix]` are
-            tokens with which all translations begin.
+        target_language: Required if the model has several directions, unless each sentence begins with a tag.
+        split_sentences, return_scores, return_alignment: As in `VaswaniTranslationPipeline`.
+        engine: Called in place of `model.generate`, such as `ExportedModel.generate`. The model scores and aligns.
+        generate_kwargs: Keywords of `generate`; by default it decodes as in section 6.1. `decoder_input_ids`
+            `[1, prefix]` are tokens with which all translations begin.
 
     Yields:
         Indices into `sentences`, and the `num_return_sequences` translations of each, best first. Every index is
@@ -296,8 +297,8 @@ def translate_in_batches(
 
     Raises:
         TypeError: A sentence is not a string.
-        ValueError: A sentence has a lone surrogate; the model does not translate into the language, or does not know
-            into which; `decoder_input_ids` are no prefix; scores or alignments are asked for with `custom_generate`
+        ValueError: A sentence has a lone surrogate; the model does not translate into the language, or the language is
+            ambiguous; `decoder_input_ids` are not a prefix; scores or alignments are requested with a `custom_generate`
             other than the package's own; or the engine lacks an option.
     """
     directions, tag = Directions(model.config), _tag(model, tokenizer, None, target_language)
@@ -322,7 +323,7 @@ def translate_in_batches(
         batches = generate_in_batches(
             model, tokenizer, parts, search, tokens_per_batch, batch_size, truncation, engine=engine, **generate_kwargs
         )
-        is_unlike: list[bool] = []  # of each translation with a curve, whether it is beyond what was measured
+        is_unlike: list[bool] = []  # for each translation with a curve: outside the measured range?
         for indices, inputs, output_ids in batches:
             rows, returned = output_ids.flatten(0, 1), output_ids.shape[1]  # [batch * returned, target]
             translations = _read(tokenizer, rows)
@@ -331,7 +332,7 @@ def translate_in_batches(
                 translations = [replace(each, score=score) for each, score in zip(translations, scores, strict=True)]
             ranked = [translations[i : i + returned] for i in range(0, len(translations), returned)]
             if scorer is not None:
-                if engine is not None:  # it ranks by rules of its own
+                if engine is not None:  # it ranks by its own rules
                     ranked = [sorted(each, key=lambda one: -one.score.score) for each in ranked]
                 curve = for_direction(model.config, "confidence_curve", inputs["input_ids"][0].tolist())
                 if scorer.is_measured and curve is not None:
@@ -364,7 +365,7 @@ def _scorer(
     heads: AlignmentHeads | None,
     generate_kwargs: Mapping[str, Any],
 ) -> TranslationScorer:
-    """What scores the translations of a search; raises a ValueError if the search is not of these models alone."""
+    """Create the scorer of a search's translations; raise a ValueError if the decoding loop is another's."""
     loop = generate_kwargs.get("custom_generate")
     others: Sequence[PreTrainedModel] | None = () if loop is None else getattr(loop, "models", None)
     if others is None:  # no ensemble
@@ -381,7 +382,7 @@ def _scorer(
 
 
 def _require_package(**options: Any) -> None:
-    """Raise an ImportError if options are set that need the package; this file may lie without it."""
+    """Raise an ImportError if options are set that need the package; this file may run without it."""
     for name, value in options.items():
         if value is not None:
             raise ImportError(
@@ -390,7 +391,7 @@ def _require_package(**options: Any) -> None:
 
 
 def _read(tokenizer: PreTrainedTokenizerBase, output_ids: torch.Tensor) -> list[Translation]:
-    """The translations that `generate` returned, `[rows, target]`."""
+    """Decode the ids `[rows, target]` that `generate` returned."""
     texts = tokenizer.batch_decode(output_ids, skip_special_tokens=True)
     is_token = output_ids.ne(tokenizer.pad_token_id)  # [rows, target]; the start token may be padding, too
     lengths = (is_token * torch.arange(1, output_ids.shape[1] + 1, device=output_ids.device)).amax(1).tolist()
@@ -401,7 +402,7 @@ def _read(tokenizer: PreTrainedTokenizerBase, output_ids: torch.Tensor) -> list[
 def _join(
     paragraphs: Sequence[Paragraph], batches: Iterable[tuple[list[int], list[list[Translation]]]]
 ) -> Iterator[tuple[list[int], list[list[Translation]]]]:
-    """After each batch of sentences, the indices of the texts that it completes, and their translations."""
+    """Yield, after each batch of sentences, the indices of the texts that it completes, and their translations."""
     texts = [index for index, paragraph in enumerate(paragraphs) for _ in paragraph.sentences]
     translated: list[dict[int, list[Translation]]] = [{} for _ in paragraphs]
     for indices, translations in batches:
@@ -436,10 +437,10 @@ def generate_in_batches(
     engine: Callable[..., torch.Tensor] | None = None,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], BatchEncoding, torch.Tensor]]:
-    """Search for all but blank sentences by the options `search` of `generate_kwargs`; see `translate_in_batches`.
+    """Search in batches for all sentences that are not blank; see `translate_in_batches`.
 
-    `processors` makes the logits processors of a batch, from the indices of its sentences and their numbers of tokens.
-    `engine` is called in place of `model.generate`.
+    `search` has the options of `generate_kwargs`. `processors` makes the logits processors of a batch, from the indices
+    of its sentences and their numbers of tokens. `engine` is called in place of `model.generate`.
 
     Yields:
         Indices into `sentences`, the encoder's inputs `[batch, source]` each, and ids `[batch, returned, target]`.
@@ -453,7 +454,7 @@ def generate_in_batches(
     if truncation and longest is not None:
         longest = min(longest, tokenizer.model_max_length)
     cut = {"truncation": truncation or longest is not None, "max_length": longest}
-    with ENCODING_LOCK:  # tokenizers of transformers have none
+    with ENCODING_LOCK:  # tokenizers of transformers have no lock
         encoded = tokenizer(texts, **cut) if texts else BatchEncoding()
     lengths = [len(ids) for ids in encoded.get("input_ids", [])]
     _warn_of_long_sentences(model, encoded, lengths)
@@ -473,7 +474,7 @@ def generate_in_batches(
 
 
 def forced_prefix(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) -> torch.Tensor | None:
-    """`decoder_input_ids` `[1, prefix]`; raises a ValueError if translations cannot begin with them."""
+    """Return `decoder_input_ids` `[1, prefix]`; raise a ValueError if translations cannot begin with them."""
     if generate_kwargs.get("decoder_input_ids") is None:
         return None
     prefix = torch.as_tensor(generate_kwargs["decoder_input_ids"])
@@ -487,9 +488,9 @@ def forced_prefix(model: PreTrainedModel, generate_kwargs: Mapping[str, Any]) ->
 
 
 def _warn_of_long_sentences(model: PreTrainedModel, encoded: BatchEncoding, lengths: Sequence[int]) -> None:
-    """Warn once of sentences that are longer than any trained on, including what was cut off."""
+    """Warn once about sentences longer than any in training, counting the tokens that were cut off."""
     longest = getattr(model.config, "longest_source", None) or getattr(model.config, "max_positions", None)
-    # Tokenizers without encodings, in Python, cut off nothing by default.
+    # Tokenizers in pure Python have no encodings, and cut off nothing by default.
     cut_off = [sum(part.special_tokens_mask.count(0) for part in row.overflowing) for row in encoded.encodings or ()]
     warn_of_long_sentences(map(sum, zip_longest(lengths, cut_off, fillvalue=0)), longest, logger.warning_once)
 
@@ -497,7 +498,7 @@ def _warn_of_long_sentences(model: PreTrainedModel, encoded: BatchEncoding, leng
 def _tag(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str | None, target: str | None
 ) -> str | None:
-    """As `Directions.tag`; raises a ValueError, too, if the tokenizer, such as NLLB's, names languages otherwise."""
+    """As `Directions.tag`; also raises a ValueError if the tokenizer, such as NLLB's, names languages itself."""
     if (source or target) and hasattr(tokenizer, "set_src_lang_special_tokens"):
         raise ValueError(
             f"src_lang, tgt_lang: {type(tokenizer).__name__} names languages itself: set its src_lang, and give "

@@ -34,11 +34,11 @@ class AlignmentHeads:
 
     @classmethod
     def for_model(cls, model: PreTrainedModel) -> "AlignmentHeads":
-        """The heads that the configuration names; by default all of the last layer.
+        """The heads that the configuration names; by default all heads of the last layer.
 
         Raises:
-            ValueError: The model has a vocabulary for each side, or a kind of configuration that is not known; or it
-                lacks heads that its configuration names.
+            ValueError: The model has separate vocabularies, or an unknown kind of configuration; or it lacks heads that
+                its configuration names.
         """
         config = model.config
         has_two = getattr(config, "target_vocab_size", None) or config.model_type == "fsmt"
@@ -58,26 +58,26 @@ class AlignmentHeads:
         return cls(pairs, config.alignment_shift)
 
     def token_attention(self, attention: torch.Tensor) -> torch.Tensor:
-        """The attention of each target token, from that of each step: `[target, source]`."""
+        """Convert the attention of each step to the attention of each target token: `[target, source]`."""
         return torch.cat((attention[1:], attention[-1:])) if self.is_shifted else attention
 
 
 @dataclass(frozen=True)
 class TranslationScore:
-    """How probable a model finds a translation, given its source. Logarithms are natural.
+    """The probability of a translation given its source, by a model. Logarithms are natural.
 
     Attributes:
-        log_probability: The sum for all tokens, the EOS included.
+        log_probability: Sum over all tokens, EOS included.
         score: `log_probability` divided by the length penalty (6.1), both without forced tokens. Beam search ranks
             translations by it, unless logits processors change the probabilities.
-        tokens: Number of tokens, the EOS included.
-        word_log_probabilities: The sum for each word of the translation, as white space divides it. Special tokens,
-            such as the EOS, belong to none.
-        confidence: The chrF to expect of it, from 0 to 100, by the model's `confidence_curve`. It was measured for the
-            best translation, by the search of the model's generation_config, at log-probabilities a token within the
-            curve, and for numbers of tokens within `confidence_tokens`; None for others.
-        alignment: For each word of the translation, a link to the word of the source that it most likely translates:
-            the places of both, `(source, target)`, counted from 0; None if it was not asked for.
+        tokens: Number of tokens, EOS included.
+        word_log_probabilities: Sum for each word of the translation; white space divides words. Special tokens, such as
+            EOS, belong to no word.
+        confidence: Expected chrF, from 0 to 100, by the model's `confidence_curve`. It was measured for the best
+            translation by the search of the model's generation_config, for log-probabilities per token within the
+            curve, and for numbers of tokens within `confidence_tokens`; None otherwise.
+        alignment: For each word of the translation, a link to the source word that it most likely translates: the
+            indices of both, `(source, target)`, from 0; None if not requested.
     """
 
     log_probability: float
@@ -89,12 +89,12 @@ class TranslationScore:
 
     @property
     def mean(self) -> float:
-        """Log-probability a token."""
+        """Mean log-probability per token."""
         return self.log_probability / max(self.tokens, 1)
 
     @property
     def record(self) -> dict[str, ScoreField]:
-        """Its fields by name, without an alignment that is None."""
+        """Its fields by name; an alignment of None is left out."""
         return {name: value for name, value in vars(self).items() if value is not None or name == "confidence"}
 
     @property
@@ -118,7 +118,7 @@ class TranslationScorer:
         tokenizer: Its tokenizer.
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
-        heads: What aligns words; None for no alignment.
+        heads: Heads that align words; None for no alignment.
         forced: Tokens after the start token that were forced, not searched.
         is_measured: Whether the search is the one for which the model's confidence was measured.
         others: The other models of an ensemble, whose mean probability counts; the first alone aligns.
@@ -229,7 +229,7 @@ def read_decoder(
     output_ids: torch.Tensor,
     heads: Sequence[Sequence[int]] = (),
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The log-probability of each token but the first, given the source and the tokens before it, and attention.
+    """Log-probability of each token but the first, given the source and earlier tokens; and attention.
 
     Args:
         model: The model, in evaluation mode.
@@ -276,20 +276,20 @@ def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
 def token_words(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], is_whole: bool = False
 ) -> tuple[list[int | None], int]:
-    """The word of each token, as white space divides the text, and the number of words; None for special tokens.
+    """The white-space separated word of each token (None for special tokens), and the number of words.
 
     `is_whole` counts unknown tokens, as in a source; a translation is shown without them.
     """
     added = (
         token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special
-    )  # tags of languages, too
+    )  # language tags included
     special = {*tokenizer.all_special_ids, *added} - ({tokenizer.unk_token_id} if is_whole else set())
     kept = [token for token in ids if token not in special]
     if not kept:
         return [None] * len(ids), 0
     prefixes = tokenizer.batch_decode([kept[:stop] for stop in range(1, len(kept) + 1)])
     if is_whole and tokenizer.unk_token:
-        # What is unknown loses the space before it; mostly it is a word.
+        # An unknown token loses the space before it; usually it is a whole word.
         prefixes = [prefix.replace(tokenizer.unk_token, f" {tokenizer.unk_token}") for prefix in prefixes]
     words = len(prefixes[-1].split())
     # White space alone belongs to the word that follows it, as does the space at the start of a word's token.
@@ -300,7 +300,7 @@ def token_words(
 
 def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float | None:
     """The curve's height at a value: linear between its points `(value, height, ...)`, None outside them."""
-    value = round(value, 4)  # as those of the curve are
+    value = round(value, 4)  # as the curve's values are
     if not curve[0][0] <= value <= curve[-1][0]:
         return None
     place = min(bisect([point[0] for point in curve], value), len(curve) - 1)

@@ -1,6 +1,6 @@
-"""What decides a search beside the logits: its options, its limit of length, and how many sentences it takes at once.
+"""Options of a search, its length limit, and the number of sentences in its batches.
 
-It imports no torch: an exported model is searched by these options without it.
+This file imports no torch: an exported model is searched by these options without it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +29,7 @@ class LengthLimit:
     Attributes:
         field: The option that sets it, one of `LENGTH_FIELDS`; transformers' default is 20 new tokens.
         value: Its value.
-        positions: Tokens for which the model has positions; None if they are unlimited.
+        positions: Number of positions that the model has; None if they are unlimited.
     """
 
     field: str = "max_new_tokens"
@@ -55,7 +55,7 @@ class LengthLimit:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What decides a search beside the logits; the defaults are transformers'."""
+    """Everything but the logits that decides a search; the defaults are transformers'."""
 
     num_beams: int = 1
     num_return_sequences: int = 1
@@ -67,10 +67,10 @@ class SearchOptions:
 
     @classmethod
     def from_fields(cls, config: Mapping[str, Any], positions: int | None = None) -> "SearchOptions":
-        """The options in the fields of one generation_config; `positions` as in `LengthLimit`.
+        """Read the options from the fields of one generation_config; `positions` as in `LengthLimit`.
 
         Raises:
-            ValueError: A number of beams, sequences or tokens is no integer, or is too small; or
+            ValueError: A number of beams, sequences or tokens is not an integer, or is too small; or
                 `length_penalty_type` is unknown.
         """
         limit = LengthLimit.from_options(config, positions) or LengthLimit(positions=positions)
@@ -86,7 +86,7 @@ class SearchOptions:
         return options
 
     def batch_tokens(self, length: int) -> int:
-        """Tokens of `tokens_per_batch` that a source of `length` tokens takes up, by its own or its generated ones."""
+        """Tokens of `tokens_per_batch` that a source of `length` tokens takes up: its own or its generated ones."""
         generated = max(self.num_beams, self.num_return_sequences) * self.limit.new_tokens(length)
         return max(length, -(-generated // _GENERATED_PER_SOURCE_TOKEN))
 

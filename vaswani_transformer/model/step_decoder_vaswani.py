@@ -26,20 +26,20 @@ Decoder = Any
 
 Projection = Callable[[torch.Tensor], torch.Tensor]
 
-# The keyword of `generate`, and the field of outputs, that hold keys and values: "cache" since transformers 5.24.
+# The name of keys and values in the keywords of `generate` and in outputs: "cache" since transformers 5.24.
 CACHE = "cache" if "cache" in {field.name for field in fields(Seq2SeqLMOutput)} else "past_key_values"
 
-# Steps for which the tree has room at first, and for which one CUDA graph serves.
+# Steps that the tree has room for at first, and that one CUDA graph covers.
 BLOCK = 32
 
 # Logits computed at once: as many as fit the cache of a CPU, or the memory of a GPU.
 _LOGITS_ON_CPU, _LOGITS_ON_GPU = 5_000_000, 200_000_000
 
-# On a CPU, the number of sentences is rounded up to so many significant binary digits, once some are dropped: oneDNN
+# On a CPU, the number of sentences is rounded up to this many significant binary digits once some are dropped: oneDNN
 # makes kernels for each new number of rows.
 _DIGITS = 2
 
-# Keys are padded to a multiple of it: on CPU, PyTorch's softmax is ten times slower where it does not fill a vector.
+# Keys are padded to a multiple of this: on a CPU, PyTorch's softmax is ten times slower on an incomplete vector.
 _VECTOR = 16
 
 # Plain steps that take about as long as capturing a graph: a first run, the recording, and instantiating the graph.
@@ -47,13 +47,13 @@ _STEPS_WORTH_A_CAPTURE = 4
 
 
 def named_cache(kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """The keywords, with the cache under `name`, whichever of its two names it has there.
+    """Rename the cache among the keywords to `name`, whichever of its two names it has.
 
-    Where both have one, that with keys and values counts: PEFT's prefix has the older name beside the new, empty cache
-    of `generate`.
+    If both names hold a cache, the one with keys and values counts: PEFT passes its prefix by the older name, along
+    with the new, empty cache of `generate`.
 
     Raises:
-        TypeError: A cache is none of transformers' classes, such as the tuples that its earlier versions had.
+        TypeError: A cache is not of a class of transformers, such as the tuples of its earlier versions.
     """
     caches = [kwargs[each] for each in ("cache", "past_key_values") if kwargs.get(each) is not None]
     for cache in caches:
@@ -68,7 +68,7 @@ def named_cache(kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def as_encoder_outputs(given: Any) -> BaseModelOutput:
-    """Copy an encoder's output, of any class of outputs, a mapping or a tuple, into a `BaseModelOutput`.
+    """Copy an encoder's output (any output class, mapping or tuple) into a `BaseModelOutput`.
 
     Raises:
         TypeError: It does not begin with hidden states `[batch, source, d_model]`.
@@ -85,12 +85,12 @@ def as_encoder_outputs(given: Any) -> BaseModelOutput:
 
 
 class SourceTokens:
-    """The tokens of a batch of sources, which can stand in one row without the padding, so that it is not computed.
+    """The tokens of a batch of sources, packed into one row so that padding is not computed.
 
     Args:
         mask: `[sentences, source]`, 1 for tokens, 0 for padding.
 
-    `length` is that of a source with padding to a multiple of `_VECTOR`.
+    `length` is the length of a source, padded to a multiple of `_VECTOR`.
     """
 
     def __init__(self, mask: torch.Tensor) -> None:
@@ -98,12 +98,12 @@ class SourceTokens:
         self.places = self.mask.flatten().nonzero().squeeze(-1)  # [tokens]
 
     def pack(self, states: torch.Tensor) -> torch.Tensor:
-        """The tokens' states of `[sentences, source, width]` in one row `[1, tokens, width]`."""
+        """Pack the tokens' states of `[sentences, source, width]` into one row `[1, tokens, width]`."""
         padded = F.pad(states, (0, 0, 0, self.mask.shape[1] - states.shape[1]))
         return padded.flatten(0, 1).index_select(0, self.places).unsqueeze(0)
 
     def unpack(self, packed: torch.Tensor) -> torch.Tensor:
-        """The inverse, `[sentences, length, ...]` from `[1, tokens, ...]`, with zeros at padding."""
+        """Undo `pack`: `[sentences, length, ...]` from `[1, tokens, ...]`, with zeros at padding."""
         padded = packed.new_zeros(self.mask.numel(), *packed.shape[2:])
         return padded.index_copy_(0, self.places, packed[0]).unflatten(0, self.mask.shape)
 
@@ -138,10 +138,10 @@ class StepDecoder(Protocol):
         """
 
     def sentences_for(self, remaining: int) -> int:
-        """Number of sentences, at least `remaining`, with which to continue if only these are not done."""
+        """Number of sentences, at least `remaining`, to continue with if only these are not done."""
 
     def select(self, order: list[int]) -> None:
-        """Continue with these sentences only, in this order; none moves to a later place."""
+        """Continue with these sentences only, in this order; none moves to a larger index."""
 
 
 class ForwardDecoder:
@@ -294,7 +294,7 @@ class IncrementalDecoder:
         last, steps = self._block_end()
         shape = (self.sentences, last)
         if self.graph is None or not self.graph.pays(shape, steps):
-            seen = slice(first, min(end + (first - end) % _VECTOR, self.nodes))  # those after `end` are masked
+            seen = slice(first, min(end + (first - end) % _VECTOR, self.nodes))  # nodes after `end` are masked
             hidden = self._run(tokens, encoding, nodes, seen, mask[..., seen])
         else:
             run = partial(self._run, seen=slice(last), mask=mask[..., :last])
@@ -408,7 +408,7 @@ class IncrementalAttention:
 
 
 class SelfAttentionTree(IncrementalAttention):
-    """Masked self-attention (3.2.3) to a tree of keys and values, at first of `nodes` for each `encoded` sentence."""
+    """Masked self-attention (3.2.3) to a tree of keys and values, at first with `nodes` for each `encoded` sentence."""
 
     def __init__(self, attention: Attention, encoded: torch.Tensor, nodes: int) -> None:
         # Zeros, since a CUDA graph attends to nodes that are not yet written, and 0 * NaN is NaN.
@@ -435,7 +435,7 @@ class SelfAttentionTree(IncrementalAttention):
 class SourceAttention(IncrementalAttention):
     """Encoder-decoder attention (3.2.3); a source's keys and values are computed once, for all its hypotheses.
 
-    Attention to a source of padding only gives zero.
+    Attention to a source that is all padding gives zero.
     """
 
     def __init__(self, attention: Attention, encoded: torch.Tensor, source: SourceTokens) -> None:
@@ -453,7 +453,7 @@ class SourceAttention(IncrementalAttention):
 def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = None) -> Projection:
     """Join linear layers of the same input into one, outputs concatenated, and append an activation.
 
-    Weights on CPU are packed for oneDNN where possible, which multiplies few rows up to five times as fast. Layers
+    Weights on CPU are packed for oneDNN where possible, which is up to five times as fast on few rows. Layers
     other than plain `nn.Linear`, such as adapters or quantized layers, are called one by one.
     """
     product: Projection

@@ -25,7 +25,7 @@ _NORMALIZER = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")]
 _RUNS = (r"[\p{L}\p{M}]", r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]")
 _LONGEST_RUN = 101  # with its space
 
-# The start of a text, in a notation that JavaScript knows, too.
+# The start of a text, in a notation that JavaScript also knows.
 _START = r"(?<![\s\S])"
 
 # Prefix of word-pieces that continue a run. A run has a space only at its start, so that no text contains the prefix.
@@ -44,7 +44,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
     transformers' plain fast tokenizer, and `decode(..., skip_special_tokens=True)` drops them. Language tags, such as
     "<2de>", are special tokens at the start of a text, and ordinary text elsewhere.
 
-    Several threads may use one tokenizer; it encodes for one at a time.
+    Several threads may use one tokenizer; it encodes for one thread at a time.
     """
 
     model_input_names = ["input_ids", "attention_mask"]
@@ -187,7 +187,7 @@ def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
 
 
 def replace_vocabulary(backend: Tokenizer, vocabulary: dict[str, int], **options: Any) -> None:
-    """Give the model of a tokenizer other entries, which its Python interface cannot, and other options."""
+    """Replace the entries of a tokenizer's model, which its Python interface cannot do, and its options."""
     state = json.loads(backend.to_str())
     state["model"] |= {"vocab": vocabulary, **options}
     backend.model = Tokenizer.from_str(json.dumps(state)).model

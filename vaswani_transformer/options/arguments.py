@@ -1,4 +1,4 @@
-"""Options as fields of dataclasses: what each accepts, and what it decides."""
+"""Options as fields of dataclasses, with the values they accept and the results they decide."""
 
 import dataclasses
 import math
@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 from ..system.files import Json
 
 
-# What depends on the value of an option; None if no result does.
-#   inputs: names or makes what is read, which records identify by its content
+# The results that depend on an option; None if there are none.
+#   inputs: names or creates input files, which records identify by content
 #   data: the encoded pairs, and with them the weights
 #   weights: the trained weights, but not the encoded pairs
 #   translations: all translations
@@ -51,7 +51,7 @@ def option(
     """A dataclass field that `RecipeParser` turns into an option.
 
     Args:
-        default: Its default; `MISSING` if the option must be given.
+        default: Its default; `MISSING` for a required option.
         help: Its line in `--help`.
         interval: The numbers that it accepts.
         alias: Another name, such as "--from".
@@ -69,26 +69,26 @@ def option(
 
 
 def decisive_names(kind: type, *decisions: Decision) -> list[str]:
-    """Names of the options of a dataclass that decide one of these."""
+    """Names of the options of a dataclass with one of these decisions."""
     return [field.name for field in dataclasses.fields(kind) if field.metadata.get("decides") in decisions]
 
 
 def decisive_values(instance: Any, *decisions: Decision) -> dict[str, Json]:
-    """Names and values of the options of a dataclass that decide one of these, for a record."""
+    """Names and values, for a record, of the options of a dataclass with one of these decisions."""
     return {name: as_json(getattr(instance, name)) for name in decisive_names(type(instance), *decisions)}
 
 
 def as_json(value: object) -> Json:
-    """The value of an option as a record has it; an enumeration's text."""
+    """The value of an option as records store it; the text of an enumeration."""
     if isinstance(value, list | tuple):
         return [as_json(each) for each in value]
     return value if isinstance(value, bool | int | float | None) else str(getattr(value, "value", value))
 
 
 def check_values(instance: Any, kind: type | None = None) -> None:
-    """Check numbers, also those in lists, against the intervals of a dataclass's fields; None always passes.
+    """Check the numbers of `instance`, also in lists, against the intervals of a dataclass's fields; None passes.
 
-    The dataclass is `kind`, by default the class of `instance`, which has the numbers.
+    The dataclass is `kind`, by default the class of `instance`.
 
     Raises:
         ValueError: A number lies outside its interval. The message starts with the field's name.
@@ -101,7 +101,7 @@ def check_values(instance: Any, kind: type | None = None) -> None:
 
 
 def refuse_unused(instance: Any, unused: Mapping[str, str]) -> None:
-    """Refuse options that would have no effect; `unused` says for each what to do instead of setting it.
+    """Refuse options that would have no effect; `unused` has advice for each.
 
     Raises:
         ValueError: A field differs from its default. The message starts with the field's name.

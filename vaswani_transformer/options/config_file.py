@@ -1,4 +1,4 @@
-"""The file of `--config`: YAML whose scalars all remain text, to be converted as on the command line.
+"""The file of `--config`: YAML whose scalars all remain text, and are converted as on the command line.
 
 YAML 1.1 would turn `no`, the code of Norwegian, into false, and `1:30` into 90.
 """
@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 
-# A wheel has the recipes inside the package, a checkout beside it.
+# A wheel has the recipes inside the package, a checkout next to it.
 _INSIDE, _BESIDE = (folder / "recipes" for folder in Path(__file__).parents[1:3])
 RECIPES = _INSIDE if _INSIDE.is_dir() else _BESIDE
 
@@ -19,14 +19,14 @@ def read_config(path: Path) -> dict[str, list[str]]:
     """Read the options of a configuration file.
 
     Args:
-        path: The file; or, where there is none, the name of one in `recipes/configs/`.
+        path: The file; or, if it does not exist, the name of a file in `recipes/configs/`.
 
     Returns:
-        The values of each option, by its name. One that is null is left out.
+        The values of each option, by its name. Null options are left out.
 
     Raises:
         ValueError: There is no such file; or it is not a YAML mapping of texts and lists of texts, or has a name twice.
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     packaged = {each.stem: each for each in sorted((RECIPES / "configs").glob("*.yaml"))}
     file = path if path.exists() and not path.is_dir() else packaged.get(str(path).removesuffix(".yaml"))

@@ -19,7 +19,7 @@ from .arguments import check_values
 from .config_file import read_config
 
 
-# What everyone needs first, in the order of `--help`.
+# The options that everyone needs first, in the order of `--help`.
 _FIRST = (
     *("help", "config", "model", "reverse_model", "run", "last", "checkpoints", "hypotheses", "picture", "toolkit"),
     *("train", "validation", "test", "corpus", "input", "source", "reference", "target", "output", "output_dir"),
@@ -54,7 +54,7 @@ class RecipeParser(HfArgumentParser):
         file = Path(sys.argv[0]).name
         program = program_name(file)
         recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
-        if program != file:  # where nobody has the directory of the recipes
+        if program != file:  # the user may not have the directory of the recipes
             recipe = recipe.replace(f"python recipes/{file}", program).replace("recipes/configs/", "")
             recipe = recipe.replace(f"recipes/{file}", program.replace("vaswani", "-m vaswani_transformer"))
         usage = "%(prog)s [--config FILE.yaml] [--option value ...]"  # argparse would list all options
@@ -88,9 +88,9 @@ class RecipeParser(HfArgumentParser):
         return self._groups[heading].add_argument(*names, **kwargs)
 
     def error(self, message: str) -> NoReturn:
-        if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of the machine says the same
+        if os.environ.get("LOCAL_RANK", "0") != "0":  # the machine's first process prints it
             sys.exit(1)
-        sys.exit(f"{self.prog}: {one_line(message)}")  # its usage of two hundred options would hide the line
+        sys.exit(f"{self.prog}: {one_line(message)}")  # argparse's usage of two hundred options would hide it
 
     def parse(self, argv: Sequence[str] | None = None) -> tuple[Any, ...]:
         """Fill the dataclasses from `--config` and from `argv`, by default the program's arguments.
@@ -101,15 +101,15 @@ class RecipeParser(HfArgumentParser):
 
     def fill(self, options: argparse.Namespace) -> tuple[Any, ...]:
         """Fill the dataclasses with options that `read` has returned; an error ends the program as in `parse`."""
-        logging.disable_progress_bar()  # it counts files, and breaks into ours
+        logging.disable_progress_bar()  # it counts files, and disturbs ours
         datasets.disable_progress_bars()
         try:
             return self.parse_dict(vars(options), allow_extra_keys=True)
-        except Exception as error:  # transformers and torch raise errors of any type for a wrong value
+        except Exception as error:  # transformers and torch raise errors of any type
             self.error(str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}")
 
     def read(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
-        """The options of `--config` and of `argv`, as they were given; an error ends the program as in `parse`."""
+        """The options of `--config` and of `argv`, as given; an error ends the program as in `parse`."""
         argv = list(sys.argv[1:] if argv is None else argv)
         finder = argparse.ArgumentParser(prog=self.prog, add_help=False, allow_abbrev=False)
         finder.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage

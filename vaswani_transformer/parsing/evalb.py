@@ -7,11 +7,11 @@ from itertools import accumulate
 from typing import Literal
 
 
-# The rules are those of COLLINS.prm, the standard for the Penn Treebank. Labels that do not count: a word with such a
-# tag is deleted, a phrase loses only its bracket.
+# The rules are from COLLINS.prm, the standard for the Penn Treebank. Labels that do not count: a word with such a tag
+# is deleted, a phrase loses only its bracket.
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
 
-# Pairs of labels that are the same.
+# Pairs of labels that count as equal.
 EQUAL_LABELS = frozenset({frozenset({"ADVP", "PRT"})})
 
 # A word with its tag, an opening bracket with its label, or a closing bracket. "(S )" is an empty word, as in EVALB.
@@ -25,10 +25,10 @@ class SentenceScore:
     Attributes:
         length: Words of the gold tree.
         status: "valid"; "error", if words differ or a tree is malformed; or "skip", if there is no parse.
-        matched: Brackets of the parse that the gold tree has, too.
+        matched: Brackets of the parse that are also in the gold tree.
         gold: Brackets of the gold tree.
         parsed: Brackets of the parse.
-        words: Words of the gold tree, the deleted ones aside.
+        words: Words of the gold tree, except deleted ones.
         correct_tags: Words with the right tag.
     """
 
@@ -49,10 +49,10 @@ class ParsingScore:
         sentences: All sentences.
         errors: Sentences whose words differ, or with a malformed tree.
         skipped: Sentences without a parse.
-        recall: Share of the gold brackets that the parses have.
+        recall: Share of the gold brackets that are in the parses.
         precision: Share of the parses' brackets that are right.
         f1: Harmonic mean of both.
-        complete_match: Share of sentences with all brackets right and no other.
+        complete_match: Share of sentences with exactly the gold brackets.
         tagging_accuracy: Share of words with the right tag.
     """
 
@@ -67,7 +67,7 @@ class ParsingScore:
 
     @classmethod
     def from_sentences(cls, sentences: Iterable[SentenceScore]) -> "ParsingScore":
-        """Sum up: counts are added over sentences before they are divided."""
+        """Sum up the sentences: counts are added before they are divided."""
         scores = list(sentences)
         valid = [score for score in scores if score.status == "valid"]
         matched = sum(score.matched for score in valid)
@@ -103,7 +103,7 @@ class _Brackets:
 
     def select(self, kept: Sequence[bool]) -> "_Brackets":
         """The tree with the kept words only."""
-        before = [0, *accumulate(kept)]  # kept words before each word, and in all
+        before = [0, *accumulate(kept)]  # kept words before each word, and in total
         places = [place for place, is_kept in enumerate(kept) if is_kept]
         phrases = [(label, before[first], before[end]) for label, first, end in self.phrases]
         return _Brackets([self.words[place] for place in places], [self.tags[place] for place in places], phrases)
@@ -119,9 +119,9 @@ def score_parse(gold: str, parse: str, deletes_by_gold: bool = False) -> Sentenc
 
     Args:
         gold: The gold tree.
-        parse: A parse of the same words; nothing, if there is none.
-        deletes_by_gold: Delete the words of the parse that the gold tags say. EVALB deletes by each tree's own tags, so
-            that a sentence with a mistaken tag of a punctuation mark is an error, and counts for nothing.
+        parse: A parse of the same words; empty without one.
+        deletes_by_gold: Delete words of the parse according to the gold tags. EVALB deletes by each tree's own tags, so
+            a sentence with a wrong tag for a punctuation mark is an error, and does not count.
     """
     try:
         reference = _read_brackets(gold)
@@ -155,7 +155,7 @@ def _read_brackets(text: str) -> _Brackets:
     """Read one tree, or several on a line.
 
     Raises:
-        ValueError: Brackets do not match, or text stands where it cannot.
+        ValueError: Brackets do not match, or text is misplaced.
     """
     tree, stack, place, text = _Brackets([], [], []), list[int](), 0, text.rstrip()
     while place < len(text):
@@ -181,7 +181,7 @@ def _read_brackets(text: str) -> _Brackets:
 
 
 def _count_matched(expected: list[Phrase], parsed: list[Phrase]) -> int:
-    """Number of gold phrases with a match: in order, each takes the first equal phrase of the parse that is left."""
+    """Number of gold phrases with a match: in order, each takes the first remaining equal phrase of the parse."""
     left: dict[tuple[int, int], list[str]] = {}  # labels of the parse's phrases, by span
     for label, first, end in parsed:
         left.setdefault((first, end), []).append(label)
@@ -196,5 +196,5 @@ def _count_matched(expected: list[Phrase], parsed: list[Phrase]) -> int:
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Whether two labels are the same, or a pair of equal ones; pairs do not add up, as in EVALB."""
+    """Whether two labels are the same or count as equal; as in EVALB, this is not transitive."""
     return one == other or frozenset((one, other)) in EQUAL_LABELS

@@ -57,7 +57,7 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
 
 
 def _trained_on(data: RunData) -> str:
-    """The gold trees, and those that are not gold."""
+    """The gold trees, and the silver ones."""
     text, silver = corpus_name(data.train), data.others.get("silver")
     if copies := data.others.get("recombined_copies"):  # of a published record; no option makes them
         text += f" with {copies} recombined copies"

@@ -1,6 +1,6 @@
-"""Numbers of the paper on parsing (6.3): other parsers (Table 4), and how its own was trained."""
+"""Numbers of the paper on parsing (6.3): other parsers (Table 4), and the training of its own."""
 
-# F1 on section 23 of the Wall Street Journal (Table 4): parser, what it was trained on, F1.
+# F1 on section 23 of the Wall Street Journal (Table 4): parser, training data, F1.
 PAPER_PARSERS = [
     ("Vinyals & Kaiser et al. (2014)", "WSJ only", 88.3),
     ("Petrov et al. (2006)", "WSJ only", 90.4),
@@ -16,7 +16,8 @@ PAPER_PARSERS = [
     ("Dyer et al. (2016)", "generative", 93.3),
 ]
 
-# Hyper-parameters of parsing as a model card prints them (6.3); "code" is its authors', where the paper says nothing.
+# Hyper-parameters of parsing as a model card prints them (6.3); "code" marks values of the authors' code, where the
+# paper is silent.
 PAPER_PARSING_SETTINGS = {
     "encoder_layers": "4",
     "decoder_layers": "4",

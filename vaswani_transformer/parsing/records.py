@@ -42,11 +42,11 @@ class ComparedParser:
     """Another parser, scored on the test set, or on the validation set if there is no test set.
 
     Attributes:
-        name: What it is.
-        trained_on: Which trees.
+        name: Description of the parser.
+        trained_on: Its training trees.
         preparation: Commands that were run before `run.command`.
         run: The training, or the benchmark.
-        scores: Constrained, if it is a model of this package.
+        scores: Scores, of the constrained search for a model of this package.
     """
 
     name: str
@@ -58,10 +58,10 @@ class ComparedParser:
 
 @dataclass(frozen=True, kw_only=True)
 class ParsingRecord(TrainingResults):
-    """What `recipes/train_parsing.py` writes as `all_results.json`; other fields as in `RunRecord`.
+    """The `all_results.json` of `recipes/train_parsing.py`; other fields as in `RunRecord`.
 
     Attributes:
-        curve: F1 of the checkpoints that are left.
+        curve: F1 of the remaining checkpoints.
         others: Parsers to compare with, in a published record.
     """
 

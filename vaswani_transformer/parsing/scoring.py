@@ -13,7 +13,7 @@ from ..system.typed_json import Record
 from .evalb import ParsingScore, SentenceScore, score_parse
 
 
-# What the two F1 of every report are.
+# Definitions of the two F1 in every report.
 F1_DEFINITIONS = """\
 F1 counts all sentences: the gold tags say which words, punctuation, are deleted. EVALB's F1 is the program's: each \
 tree's own tags say it, and sentences whose numbers of words then differ are left out. Both follow COLLINS.prm. \
@@ -22,17 +22,17 @@ tree's own tags say it, and sentences whose numbers of words then differ are lef
 
 @dataclass(frozen=True, kw_only=True)
 class ParserScores(Record):
-    """F1 of a parser's trees; also what `recipes/parse.py` writes.
+    """F1 of a parser's trees, also written by `recipes/parse.py`.
 
     Attributes:
         sentences: Number of sentences.
-        repairs: Changes that made trees of the sequences.
-        repaired: Sentences with a change.
-        evalb: As EVALB scores them: a sentence with a mistaken tag of punctuation is an error, and not counted.
-        all_sentences: The same with the words that gold tags delete, so that every sentence counts.
-        up_to_40_words: As `all_sentences`, of the sentences with at most 40 words.
-        unseen: As `all_sentences`, of the gold trees that the training data lack; None if it was not measured.
-        unseen_evalb: As `evalb`, of the same.
+        repairs: Number of changes that made trees of the sequences.
+        repaired: Number of sentences with a change.
+        evalb: Scores by EVALB: a sentence with a wrong tag for punctuation is an error, and does not count.
+        all_sentences: Scores with words deleted by the gold tags, so that every sentence counts.
+        up_to_40_words: As `all_sentences`, for sentences with at most 40 words.
+        unseen: As `all_sentences`, for gold trees that are not in the training data; None if not measured.
+        unseen_evalb: As `evalb`, for the same trees.
     """
 
     sentences: int
@@ -50,8 +50,8 @@ def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[s
 
     Args:
         gold: The gold trees.
-        parses: A parse for each.
-        seen: Trees of the training data, written as the gold trees; None if they are unknown.
+        parses: A parse for each gold tree.
+        seen: Trees of the training data, written like the gold trees; None if they are unknown.
     """
     pairs = [(tree, parse.tree) for tree, parse in zip(gold, parses, strict=True)]
     by_program = [score_parse(*pair) for pair in pairs]
@@ -82,7 +82,7 @@ def parse_corpus(
     constrained: bool = False,
     **generate_kwargs: Any,
 ) -> list[Parse]:
-    """Parse sentences, given as words; the result is in their order.
+    """Parse sentences given as words; the result keeps their order.
 
     Collective: the processes share the sentences, and all get the same result.
 
@@ -92,7 +92,7 @@ def parse_corpus(
         sentences: Words of each sentence.
         tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
         constrained: Search only among well-formed parses.
-        generate_kwargs: For `generate`.
+        generate_kwargs: Keywords of `generate`.
     """
     model.eval()
 

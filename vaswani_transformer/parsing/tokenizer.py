@@ -12,14 +12,14 @@ from ..model.parse_sequence_vaswani import LABEL_MARK
 from ..model.tokenization_vaswani import PAD, UNK, VaswaniTokenizer, replace_vocabulary
 
 
-_FIRST_LABEL = 3  # behind the special tokens
+_FIRST_LABEL = 3  # after the special tokens
 
 
 class VaswaniParsingTokenizer(VaswaniTokenizer):
-    """A byte-pair vocabulary of words, and directly behind its special tokens the labels of parses.
+    """A byte-pair vocabulary of words, with the labels of parses directly after its special tokens.
 
-    Only targets, given as `text_target`, are encoded into labels, which white space separates. A model whose
-    `target_vocab_size` is the number of labels and 3 knows no other target.
+    Only targets, given as `text_target`, are encoded into labels, separated by white space. A model whose
+    `target_vocab_size` is the number of labels plus 3 can generate nothing else.
     """
 
     @classmethod
@@ -37,16 +37,16 @@ class VaswaniParsingTokenizer(VaswaniTokenizer):
             entry: number if number < _FIRST_LABEL else number + len(labels)
             for entry, number in backend.get_vocab().items()
         }
-        # No merges lead to these entries, so that text cannot name them.
+        # No merges lead to these entries, so text cannot name them.
         vocabulary |= {LABEL_MARK + label: number for number, label in enumerate(labels, _FIRST_LABEL)}
         replace_vocabulary(backend, vocabulary)
         return tokenizer
 
     @cached_property
     def _labels(self) -> PreTrainedTokenizerFast:
-        """Encodes targets."""
+        """The tokenizer of targets."""
         labels = {entry[1:]: number for entry, number in self.get_vocab().items() if entry.startswith(LABEL_MARK)}
-        padding = f" {PAD}"  # no word of a text has this name, since it has a space
+        padding = f" {PAD}"  # no word of a text equals it, since it has a space
         entries = {padding: self.pad_token_id, UNK: self.unk_token_id, **labels}
         backend = Tokenizer(models.WordLevel(entries, unk_token=UNK))
         backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -58,7 +58,7 @@ class VaswaniParsingTokenizer(VaswaniTokenizer):
     def __call__(
         self, text: Any = None, text_pair: Any = None, text_target: Any = None, *args: Any, **kwargs: Any
     ) -> BatchEncoding:
-        """Encode words, and labels; see `transformers.PreTrainedTokenizerBase.__call__`."""
+        """Encode words and labels; see `transformers.PreTrainedTokenizerBase.__call__`."""
         if text_target is None:
             return super().__call__(text, text_pair, None, *args, **kwargs)
         for name in ("model_max_length", "padding_side", "truncation_side"):

@@ -1,9 +1,9 @@
 """Treebanks as parallel corpora of words and labels (6.3), with their vocabulary.
 
-train.jsonl, validation.jsonl, test.jsonl   rows {"translation": {"en": words, "parse": sequence}}, and with "tree" the
-                                            tree in brackets, where its sequence lacks the tags
+train.jsonl, validation.jsonl, test.jsonl   rows {"translation": {"en": words, "parse": sequence}}, and "tree", the tree
+                                            in brackets, if its sequence lacks the tags
 tokenizer/                                  pieces of words, and the labels
-manifest.json                               from which treebanks, with which options
+manifest.json                               the treebanks and options
 """
 
 import json
@@ -31,7 +31,7 @@ _SPLITS = ("train", "validation", "test")
 
 # 6,600 trees of a small grammar of English, written by the generator parsing/demo_treebank.py of commit c5a46b3.
 _DEMO = Path(__file__).with_name("demo")
-_FORMAT = 2  # increment it when the preparation changes, so that what was prepared before is not used
+_FORMAT = 2  # increment it when the preparation changes, to invalidate earlier results
 
 
 def read_treebank(file: str, split: str) -> Iterator[Tree]:
@@ -40,18 +40,18 @@ def read_treebank(file: str, split: str) -> Iterator[Tree]:
 
 
 def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> dict[str, list[str]]:
-    """Write treebanks as parallel corpora, and learn their vocabulary, unless that is done.
+    """Write treebanks as parallel corpora, and learn their vocabulary, unless already done.
 
     Args:
-        directory: Where to; by default in the cache of `datasets`, under a name that the files and options decide.
-        options: The treebanks, and what becomes of them.
+        directory: The output directory; by default in the cache of `datasets`, named by the files and options.
+        options: The treebanks, and the options of their preparation.
 
     Returns:
-        The corpora by split, as `load_parallel_corpus` takes them.
+        The corpora by split, as arguments of `load_parallel_corpus`.
 
     Raises:
-        ValueError: A tree is malformed, a file has none, a label of a split is both tag and phrase, the vocabulary
-            cannot have that size, or the directory holds corpora of other treebanks or options.
+        ValueError: A tree is malformed, a file has no trees, a label of a split is both tag and phrase, the vocabulary
+            cannot have the requested size, or the directory holds corpora of other treebanks or options.
         OSError: A file is missing or cannot be written.
     """
     origin: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(TreebankOptions)}
@@ -141,14 +141,14 @@ class GoldTrees:
         Args:
             file: The corpus.
             language: Code of the language of the words.
-            train: Corpora of the training data, to tell which trees are in them, too.
+            train: Corpora of the training data, to determine which trees are also in them.
         """
         lines = [*read_lines(Path(file))]
         seen = {*lines}.intersection(line for each in train for line in read_lines(Path(each)))
         rows = [json.loads(line) for line in lines]
         pairs = [row["translation"] for row in rows]
         sentences, sequences = ([pair[side].split() for pair in pairs] for side in (language, PARSE))
-        labels = ParseLabels.from_counts(Counter(chain.from_iterable(sequences)))  # training trees may lack some
+        labels = ParseLabels.from_counts(Counter(chain.from_iterable(sequences)))  # training trees may lack some labels
         trees = [
             row.get("tree") or parse_of_sequence(sequence, words, labels).tree
             for row, sequence, words in zip(rows, sequences, sentences, strict=True)

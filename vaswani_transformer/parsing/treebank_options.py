@@ -1,4 +1,4 @@
-"""Options of treebanks (6.3), which are parsed without what reads treebanks."""
+"""Options of treebanks (6.3), which are parsed without the code that reads treebanks."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from ..options.arguments import COUNT, option
 
 @dataclass(frozen=True)
 class TreebankOptions:
-    """Treebanks, what they become, and their vocabulary."""
+    """Treebanks, their preparation and their vocabulary."""
 
     option_group = "data"
 

@@ -14,7 +14,7 @@ _ROOTS = (ROOT, "ROOT", "S1")
 
 
 def read_trees(path: str | Path) -> Iterator[Tree]:
-    """The trees of a file (plain, .gz, .bz2, .xz), each on one line or several; text between trees is an error.
+    """The trees of a file (plain, .gz, .bz2, .xz), each on one or several lines; text between trees is an error.
 
     Raises:
         ValueError: A tree is malformed; the message names the file and the line where the tree begins.
@@ -36,12 +36,12 @@ def read_trees(path: str | Path) -> Iterator[Tree]:
 
 
 def normalized_trees(path: str | Path) -> Iterator[Tree]:
-    """The trees of a file as `normalize_tree` leaves them, without those that have no words; errors as `read_trees`."""
+    """The trees of a file after `normalize_tree`, without trees that have no words; errors as from `read_trees`."""
     return filter(None, map(normalize_tree, read_trees(path)))
 
 
 def parse_tree(text: str, name: str = "tree") -> Tree:
-    """One tree in brackets; `name` is what messages call it.
+    """Parse one tree in brackets; messages call it `name`.
 
     Raises:
         ValueError: Its brackets do not match, a bracket is empty or has both words and phrases, or a label begins with
@@ -63,15 +63,15 @@ def parse_tree(text: str, name: str = "tree") -> Tree:
 
 
 def normalize_tree(tree: Tree) -> Tree | None:
-    """The tree as parsers are trained and scored on it, by the conventions of the field since Collins (1997).
+    """Normalise a tree for training and scoring, by the conventions of the field since Collins (1997).
 
-    - Traces (`-NONE-`) go, and with them phrases that have nothing else: a parser is given words only.
-    - Function tags and indices go: `NP-SBJ-1` and `NP=2` become `NP`, as EVALB compares them.
+    - Traces (`-NONE-`) are removed, with phrases that have nothing else: a parser receives words only.
+    - Function tags and indices are removed: `NP-SBJ-1` and `NP=2` become `NP`, as EVALB compares them.
     - A phrase whose only child is a phrase of the same label is replaced by that child. Removed traces leave such
       pairs, whose number no parser could predict. Other unary chains, such as `S VP`, stay: EVALB counts them.
-    - The outermost bracket, `TOP`, `ROOT`, `S1` or without a label, is `TOP`; one is added where there is none.
-    - Other brackets without a label go, but not what they hold: a sequence cannot write them.
-    - Words under one tag, `(NN a b)`, get this tag each, since EVALB knows only brackets with one word.
+    - The outermost bracket (`TOP`, `ROOT`, `S1` or unlabelled) becomes `TOP`; if it is missing, it is added.
+    - Other unlabelled brackets are removed, but their contents stay: a sequence cannot express them.
+    - Several words under one tag, `(NN a b)`, get the tag each, since EVALB knows only brackets with one word.
 
     Returns:
         A new tree, or None if it has no words.
@@ -83,7 +83,7 @@ def normalize_tree(tree: Tree) -> Tree | None:
 
 
 def _normalized(tree: Tree) -> list[Tree]:
-    """What becomes of a node: nothing, one node, one for each word of a tag, or what a bracket without label holds."""
+    """Replacement of a node: nothing, one node, one for each word of a tag, or the contents of an unlabelled one."""
     label = tree.label()
     if label == _TRACE:
         return []
@@ -92,7 +92,7 @@ def _normalized(tree: Tree) -> list[Tree]:
     children = [node for child in tree for node in _normalized(child)]
     if not label:
         return children
-    if label[1:]:  # a label may begin with the sign, as -LRB-
+    if label[1:]:  # a label may begin with the sign, like -LRB-
         label = label[0] + label[1:].split("-")[0].split("=")[0]
     if len(children) == 1 and children[0].label() == label and isinstance(children[0][0], Tree):
         return children
@@ -105,11 +105,11 @@ def tree_in_one_line(tree: Tree) -> str:
 
 
 def tree_to_sequence(tree: Tree, keeps_tags: bool = True) -> list[str]:
-    """The sequence of section 6.3, of a normalised tree: no words, and the outermost bracket dropped.
+    """Convert a normalised tree to the sequence of section 6.3: without words and the outermost bracket.
 
     Args:
-        tree: As from `normalize_tree`.
-        keeps_tags: Whether words are their tags, as in the paper, or all "XX", as in Vinyals et al. (2015).
+        tree: The result of `normalize_tree`.
+        keeps_tags: Whether words become their tags, as in the paper, or all "XX", as in Vinyals et al. (2015).
     """
     sequence: list[str] = []
     pending: list[Tree | str] = [*reversed(tree)]

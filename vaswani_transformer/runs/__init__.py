@@ -1,1 +1,1 @@
-"""What a training run is: its options, directory, steps, record, scores, card and push to the Hub."""
+"""Training runs: their options, directory, steps, record, scores, card and push to the Hub."""

@@ -33,7 +33,7 @@ class TrainingCost:
 
 
 def measure_cost(trainer: VaswaniTrainer) -> TrainingCost:
-    """Measure the cost of a training. Collective: all processes measure at the same time, as they trained."""
+    """Measure the cost of a training. Collective: all processes measure simultaneously, as they trained."""
     dtype = DTYPES[trainer.args.precision]
     rate = sustained_rate(trainer.args.device, dtype)
     # Device-seconds, because the number of devices may change when a training resumes.
@@ -51,7 +51,7 @@ def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float3
     """Measure the operations per second of large square matrix products (footnote 5 of the paper).
 
     The fastest product in `MEASURED_SECONDS` counts, because other work on the machine slows some of them. For float32,
-    TF32 is used if PyTorch is configured to.
+    TF32 is used if PyTorch is configured to use it.
     """
     device = torch.device(device)
     rows = 1024 if device.type == "cpu" else 8192
@@ -65,7 +65,7 @@ def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float3
             torch.accelerator.synchronize(device)
         return time.perf_counter() - started
 
-    multiply()  # loads libraries
+    multiply()  # the first product loads libraries
     fastest, started = math.inf, time.perf_counter()
     while time.perf_counter() - started < MEASURED_SECONDS:
         fastest = min(fastest, multiply())

@@ -24,7 +24,7 @@ def claim(directory: Path, overwrite: bool, exit_stack: ExitStack) -> None:
 
 
 def write_scores(directory: Path, record: ScoreRecord, translations: dict[str, list[str]]) -> None:
-    """Replace the files of an earlier evaluation: the models' translations, plots and `results.json`."""
+    """Write the models' translations, plots and `results.json`, replacing an earlier evaluation."""
     for name in ("results.json", *_TRANSLATIONS, *_PLOTS):  # the mark of a complete evaluation first
         (directory / name).unlink(missing_ok=True)
     for system, name in zip(record.systems, _TRANSLATIONS, strict=False):

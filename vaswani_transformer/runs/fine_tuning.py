@@ -1,4 +1,4 @@
-"""Fine-tuning: a training that starts from a saved model, with its weights, configuration and tokenizer."""
+"""Fine-tuning: training that starts from a saved model, with its weights, configuration and tokenizer."""
 
 from argparse import Namespace
 from collections.abc import Collection
@@ -25,7 +25,7 @@ from .training_arguments import RecipeTrainingArguments
 
 Data = TypeVar("Data", bound=PreparationArguments)
 
-# Options of the model that change no weight's shape or meaning.
+# Options of the model that do not change the shape or meaning of weights.
 _CHANGEABLE = ("dropout", "attention_dropout", "label_smoothing", "layer_norm_eps")
 _TOKENIZER = ("tokenizer", "tokenizer_model", "vocab_size", "min_frequency", "tokenizer_sample")
 
@@ -34,7 +34,7 @@ _TOKENIZER = ("tokenizer", "tokenizer_model", "vocab_size", "min_frequency", "to
 class FineTuningArguments(RecipeTrainingArguments):
     """Schedule (5.3), averaging (6.1), and all of `Seq2SeqTrainingArguments`, with the defaults of fine-tuning.
 
-    None means that the other options, the model or the corpus decide.
+    With None, other options, the model or the corpus decide.
     """
 
     source_tokens: int = option(
@@ -70,9 +70,9 @@ class FineTuningArguments(RecipeTrainingArguments):
             self.learning_rate_factor = RecipeTrainingArguments.learning_rate_factor
 
     def fit(self, d_model: int, data: TrainingData) -> None:
-        """Set what was left out: the rate by the model's width, the batches by the corpus.
+        """Set missing options: the rate by the model's width, the batches by the corpus.
 
-        The rate is the one with which the paper's base training ends.
+        The rate is the final rate of the paper's base training.
         """
         if self.learning_rate is None:
             self.learning_rate = float(f"{noam_learning_rate(100_000, d_model):.2g}")
@@ -85,7 +85,7 @@ class FineTuningArguments(RecipeTrainingArguments):
 def _batch_tokens(data: TrainingData, lengths: str) -> int:
     """A hundredth of an epoch's tokens, but at least 16 times the longest sentence's, and at most the paper's 25,000.
 
-    With the paper's batches, an epoch of a small corpus would be a single one.
+    With the paper's batches, an epoch of a small corpus would have a single batch.
     """
     tokens = np.asarray(data.train[lengths][:])
     longest = int(tokens.max())
@@ -97,9 +97,9 @@ def _batch_tokens(data: TrainingData, lengths: str) -> int:
 def read_training_options(
     argv: list[str] | None = None, shown: Collection[str] | None = None
 ) -> tuple[RecipeParser, Namespace]:
-    """Read the options of a training; with `--model`, those left out have the defaults of fine-tuning.
+    """Read the options of a training; with `--model`, missing ones get the defaults of fine-tuning.
 
-    `--help` shows the options named `shown`, by default all.
+    `--help` shows the options named in `shown`, by default all.
 
     Returns:
         The parser, and the options for its `fill`.
@@ -116,12 +116,12 @@ def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Da
     """Open the saved model to start from, if one was named, and resolve the languages.
 
     Returns:
-        The model, or None, its configuration with the changes of `args`; and `data` with the languages and the model's
-        tokenizer.
+        The model or None, with the changes of `args` in its configuration; and `data` with the languages and the
+        model's tokenizer.
 
     Raises:
-        ValueError: As from `open_model` or `with_languages`; or an option contradicts the model, such as its languages;
-            or its tokenizer cannot encode targets; or its generation_config cannot be saved.
+        ValueError: As from `open_model` or `with_languages`; or an option contradicts the model, for example its
+            languages; or its tokenizer cannot encode targets; or its generation_config cannot be saved.
     """
     if args.model is None:
         return None, data.with_languages()
@@ -133,13 +133,13 @@ def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Da
     parent.require_savable_search()
     data = data.with_languages(parent.config)
     _require_directions(parent, data)
-    for_targets(parent.tokenizer)  # refuses one that cannot encode them
+    for_targets(parent.tokenizer)  # refuses a tokenizer that cannot encode them
     _reconfigure(parent.config, args, data.languages)
     return parent, replace(data, tokenizer=args.model)
 
 
 def _require_directions(parent: SavedModel, data: PreparationArguments) -> None:
-    """Raise a ValueError unless the model translates in the directions of the data, as far as it says."""
+    """Raise a ValueError unless the model translates in the directions of the data, if its directions are known."""
     config, (source, target) = parent.config, data.languages
     directions = config.source_language or source, config.target_language or target
     if directions != data.languages:
@@ -151,7 +151,7 @@ def _require_directions(parent: SavedModel, data: PreparationArguments) -> None:
 
 
 def _reconfigure(config: PreTrainedConfig, args: ModelArguments, languages: tuple[str, str]) -> None:
-    """Set the changes and the languages, and drop what was measured on the parent's weights."""
+    """Set the changes and the languages, and drop measurements of the parent's weights."""
     config.source_language, config.target_language = languages
     for name in _CHANGEABLE:
         if getattr(args, name) is not None:
@@ -161,9 +161,9 @@ def _reconfigure(config: PreTrainedConfig, args: ModelArguments, languages: tupl
 
 
 def describe_parent(name: str, parent: SavedModel) -> ParentModel:
-    """Describe a saved model to start from, which is called `name`; by its repository if its training pushed it."""
+    """Describe a saved model to start from, by `name`, or by its repository if its training pushed it."""
     digest, repository = matching_files_digest(parent.directory, ["*.safetensors"]), None
-    with suppress(FileNotFoundError, ValueError):  # a model of something else, or converted
+    with suppress(FileNotFoundError, ValueError):  # not a translation model of ours, or converted
         repository = RunRecord.load(parent.directory / "all_results.json").run.repository
     is_on_hub = repository is not None or not Path(name).is_dir()
     return ParentModel(name=repository or name, is_on_hub=is_on_hub, sha256=str(digest))

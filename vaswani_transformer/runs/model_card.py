@@ -27,7 +27,7 @@ PAPER_VALUES: dict[str, tuple[Json, ...]] = {
 
 
 def write_model_card(path: str | Path, record: RunRecord, picture: str | None = "learning_curve.png") -> None:
-    """Write the card of a run as Markdown with the Hub's metadata; it omits what the record lacks.
+    """Write the card of a run as Markdown with the Hub's metadata; facts missing from the record are omitted.
 
     `picture` is the file name of the learning curve, in the card's directory.
     """
@@ -76,9 +76,9 @@ def training_section(
     Args:
         record: Results of the run.
         picture: File name of the learning curve, in the card's directory.
-        paper_settings: The paper's values of options, where they are others than those of translation.
+        paper_settings: The paper's values of options that differ from the values for translation.
         paper: Name of the paper that states the values.
-        corpus: What the model was trained on; by default the files.
+        corpus: The training data; by default the files.
     """
     template = Template((_FOLDER / "training.md.jinja").read_text(encoding="utf-8"))
     section = template.render(
@@ -149,7 +149,7 @@ def _eval_results(record: RunRecord) -> list[EvalResult]:
             task_name=f"Translation {direction}",
             dataset_type=name,
             dataset_name=name,
-            # The Hub joins results of one dataset and configuration.
+            # The Hub merges results of one dataset and configuration.
             dataset_config=direction if record.test_reverse else config,
             dataset_split="test" if name in (data.datasets or []) else None,
             metric_type="sacrebleu",
@@ -173,5 +173,5 @@ def _language(code: str) -> str:
 
 
 def _in_cell(text: str) -> str:
-    """Text as a cell of a table in Markdown shows it."""
+    """Escape text for a cell of a Markdown table."""
     return re.sub(r"([\\`*_\[\]<>|$~#&])", r"\\\1", " ".join(text.split()))

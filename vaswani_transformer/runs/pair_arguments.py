@@ -1,4 +1,4 @@
-"""Options of recipes that read sentence pairs with a model of each direction."""
+"""Options of recipes that read sentence pairs with a model for each direction."""
 
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
@@ -18,7 +18,7 @@ from ..system.processes import main_process_first
 def languages_to_score(
     configs: Sequence[PreTrainedConfig], source: str | None, target: str | None
 ) -> tuple[str | None, str | None]:
-    """Languages to translate from and into: `source` and `target`, or else the first model's; None for an unknown one.
+    """Languages to translate from and into: `source` and `target`, or else the first model's; None if unknown.
 
     Raises:
         ValueError: A model does not translate between them, or has several directions and `target` is None.
@@ -39,7 +39,7 @@ class DirectedModel:
     Attributes:
         saved: The model.
         languages: Codes of the languages from and into which it translates.
-        tag: Begins each source of a model of several directions.
+        tag: The tag at the start of each source, for a model with several directions.
     """
 
     saved: SavedModel
@@ -66,7 +66,7 @@ class PairArguments(DecodingArguments):
         Path(self.output).absolute().parent.mkdir(parents=True, exist_ok=True)
 
     def open_models(self) -> list[DirectedModel]:
-        """The model, and the reverse model if there is one; their weights are not read yet.
+        """Open the model, and the reverse model if there is one, without reading their weights.
 
         Raises:
             ValueError: A model does not translate between the languages; or as from `resolve_languages`.
@@ -84,6 +84,6 @@ class PairArguments(DecodingArguments):
         return models
 
     def load_corpus(self, languages: tuple[str, str]) -> Dataset:
-        """The pairs. Collective."""
+        """Load the pairs. Collective."""
         with main_process_first():
             return load_parallel_corpus(self.corpus, *languages, columns=self.columns)

@@ -23,7 +23,7 @@ def _new_figure(width: float, height: float) -> "Figure":
 def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) -> str | None:
     """Plot losses, BLEU and learning rate by step, each if there is any, from a trainer's `state.log_history`.
 
-    Both losses are without label smoothing, so that they compare. Returns the file's name; None if there is nothing.
+    Both losses are without label smoothing, and thus comparable. Returns the file's name; None if there is nothing.
     """
     losses = {"nll_loss": "training, with dropout", "eval_loss": "validation"}
     panels: list[tuple[str, int, dict[str, str]]] = [  # title, height, and labels by logged name
@@ -75,7 +75,7 @@ def _group_label(group: LengthGroup) -> str:
 
 
 def plot_confidence(report: ConfidenceReport, path: str | Path) -> None:
-    """Plot chrF by confidence, beside what it should be, and the chrF that remains without the least confident."""
+    """Plot chrF by confidence, with the ideal, and the chrF without the least confident translations."""
     figure = _new_figure(9, 4)
     left, right = figure.subplots(1, 2)
     confidence, chrf = ([getattr(each, name) for each in report.bins] for name in ("confidence", "chrf"))

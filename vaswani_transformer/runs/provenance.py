@@ -1,4 +1,4 @@
-"""Provenance of results: command, commit, machine, versions; corpora and model. Paths and tokens are not published."""
+"""Provenance of results: command, commit, machine, versions, corpora and model; without paths and tokens."""
 
 import importlib.metadata
 import os
@@ -25,7 +25,7 @@ from .records import Provenance, RunData, RunModel
 def describe_run(repository: str | None = None) -> Provenance:
     """Describe this process: its command, the package's commit, the machine, library versions.
 
-    `repository` is the one on the Hub that the run pushes to.
+    `repository` is the repository on the Hub that the run pushes to.
     """
     words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
     shown = ["..." if before == "--hub_token" else str(published(word)) for before, word in pairwise(["", *words])]
@@ -59,7 +59,7 @@ def describe_model(model: PreTrainedModel) -> RunModel:
 
 
 def published(value: object) -> object:
-    """The value of an option for publication, with paths shortened, also in lists.
+    """The value of an option for publication; paths, also in lists, are shortened.
 
     Paths outside the working directory are reduced to their last part, because the rest reveals user and machine.
     """

@@ -5,7 +5,7 @@ from huggingface_hub import HfApi
 from ..system.manifests import MANIFEST_NAME, MODEL_FILES
 
 
-# What a run publishes of its directory. Other files may reveal the user's machine, or hold tokens.
+# The files that a run publishes. Others may reveal the user's machine, or hold tokens.
 PUSHED = (
     *MODEL_FILES,
     MANIFEST_NAME,
@@ -23,7 +23,7 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
     """Create a model repository unless it exists, check that it can be written, and return its full name.
 
     Args:
-        repo_id: "user/name"; or only the name, for the user who is logged in.
+        repo_id: "user/name"; or only the name, for the logged-in user.
         private: Whether a new repository is private; the default is the account's.
 
     Raises:
@@ -42,9 +42,9 @@ def prepare_repository(repo_id: str, private: bool | None = None) -> str:
 
 
 def push_run(repo_id: str, directory: str, revision: str | None = None) -> None:
-    """Upload what a finished run has written: its model with code and tokenizer, card, results, translations, plots.
+    """Upload the files of a finished run: model with code and tokenizer, card, results, translations, plots.
 
-    Files in directories below, and files of other names, are not pushed. The default branch is the main one.
+    Files in subdirectories, and files with other names, are not pushed. The default branch is the main one.
 
     Raises:
         OSError: The upload failed. The message says why, that nothing is lost, and how to push again.

@@ -1,4 +1,4 @@
-"""Results of a run: `RunRecord` is a training's `all_results.json`, `ScoreRecord` a scoring's `results.json`.
+"""Results of runs: `RunRecord` is a training's `all_results.json`, `ScoreRecord` a scoring's `results.json`.
 
 The dataclasses have the fields of the files.
 """
@@ -23,9 +23,9 @@ class Provenance:
     Attributes:
         command: The command, without secrets and without paths outside the working directory.
         commit: Commit of the package, with "-dirty" if files differ from it.
-        date: Such as 2030-12-31.
+        date: Date, such as 2030-12-31.
         hardware: Processor and threads, or GPUs.
-        versions: Versions of Python and of the libraries that compute.
+        versions: Versions of Python and of the numerical libraries.
         repository: Repository on the Hub that the run pushes to.
     """
 
@@ -57,11 +57,11 @@ class RunData:
         dataset_config: Configuration of the datasets on the Hub.
         max_length: Sub-words of the longest sentence kept.
         license: License of the model.
-        attribution: Whom the corpora are from, in words.
+        attribution: Authors of the corpora, in words.
         domain: Kind of text, in words.
         datasets: Datasets on the Hub that the corpora come from.
-        mixed: Corpora mixed into the training, such as "replay"; None if there is none.
-        replay_test: The second test set; None if there is none.
+        mixed: Corpora mixed into the training, such as "replay"; None without any.
+        replay_test: The second test set; None without one.
         others: All other data options.
     """
 
@@ -104,7 +104,7 @@ class RunModel:
 class RunSettings:
     """Options of a training on which its weights depend, and `alpha`, the length penalty (6.1) of the model.
 
-    The `learning_rate` is that of a constant schedule; `others` are the options that no report names.
+    The `learning_rate` is a constant schedule's; `others` are the options that no report names.
     """
 
     source_tokens: int
@@ -127,12 +127,12 @@ class RunTraining:
         seconds: Duration, scoring excluded.
         processor_seconds: Processor time of all threads of the main process.
         cost: Cost by Table 2.
-        warmup_steps: Steps in which the learning rate rose; None if it is unknown.
+        warmup_steps: Steps during which the learning rate rose; None if unknown.
         epochs: Passes over the corpus.
         target_tokens: Target sub-words seen, padding excluded.
         padding_share: Share of padding in the batches planned for the first epoch.
         processes: Number of processes.
-        averaged: Names of the checkpoints averaged (6.1); empty if there were none.
+        averaged: Names of the checkpoints averaged (6.1); empty without averaging.
         resumed_from: Name of the checkpoint that the run resumed from.
     """
 
@@ -165,7 +165,7 @@ class CorpusScores(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitScores(CorpusScores):
-    """The scores of translations of one corpus; without a model there are no `perplexity` and `seconds` of decoding."""
+    """The scores of translations of one corpus; `perplexity` and `seconds` of decoding only with a model."""
 
     sentences: int
     perplexity: Perplexity | None = None
@@ -183,7 +183,7 @@ class SplitScores(CorpusScores):
 
 @dataclass(frozen=True, kw_only=True)
 class ParentModel:
-    """The saved model that a fine-tuning started from: a directory, or a name on the Hub; the digest of its weights."""
+    """The saved model that a fine-tuning started from: its directory or name on the Hub, and its weights' digest."""
 
     name: str
     is_on_hub: bool
@@ -202,7 +202,7 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResults(Record):
-    """What the `all_results.json` of all recipes that train have; each adds its scores."""
+    """Common part of `all_results.json` for all recipes that train; each adds its scores."""
 
     run: Provenance
     data: RunData
@@ -212,7 +212,7 @@ class TrainingResults(Record):
 
     @classmethod
     def from_directory(cls, directory: Path) -> Self | None:
-        """The results in a training's output directory; None until it is finished."""
+        """Read the results in a training's output directory; None until it is finished."""
         path = directory / "all_results.json"
         return cls.load(path) if path.exists() else None
 
@@ -223,7 +223,7 @@ class TrainingResults(Record):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """All scores, named as trackers group them, such as "test_averaged_bleu"; "final" if it is no average."""
+        """All scores by name for trackers, such as "test_averaged_bleu", or "test_final_bleu" without an average."""
         model = "averaged" if self.training.is_average else "final"
         names = {"validation": f"eval_{model}", "test": f"test_{model}"}
         return {
@@ -241,7 +241,7 @@ class RunRecord(TrainingResults):
         parent: The model that was fine-tuned; None if the training began with random weights.
         validation, test: Scores of the final model.
         validation_reverse, test_reverse: From target to source, if the model has both directions.
-        validation_copy, test_copy: Scores of the sources, as if they were translations: a baseline; of validation
+        validation_copy, test_copy: Scores of the sources taken as translations, a baseline; on validation only
             without a test set.
         test_parent, replay_test_parent: Scores of the parent.
         test_last_checkpoint: Scores of the last checkpoint, if the final model is an average.
@@ -276,7 +276,7 @@ class RunRecord(TrainingResults):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredTestSet:
-    """Description of a test set; `newstest2014` is the variant of it, if it is one."""
+    """Description of a test set; `newstest2014` is its variant, if it is that set."""
 
     name: str
     lines: int
@@ -292,9 +292,9 @@ class SearchScores(Scores):
 
     Attributes:
         num_beams, length_penalty, seconds: Options of the search, and its duration; None for a file.
-        name: The system whose best search this is; None in a sweep, as are those below.
+        name: The system whose best search this is; None in a sweep, like the fields below.
         perplexity: Perplexity of the references; None for a file.
-        by_source_length: BLEU of groups of sentences; None without sources, as are the pathologies.
+        by_source_length: BLEU of groups of sentences; None without sources, like the pathologies.
     """
 
     num_beams: int | None = None
@@ -314,7 +314,7 @@ class ScoreRecord(Record):
         systems: One or two systems, each with its best search.
         sweep: Scores by search options, if there were several.
         paired_bootstrap: Comparison of two systems, by metric.
-        confidence: What the first system's log-probabilities say of its translations, if that was asked.
+        confidence: Agreement of the first system's confidence with chrF, if requested.
     """
 
     run: Provenance

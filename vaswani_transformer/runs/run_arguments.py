@@ -31,7 +31,7 @@ class DataArguments(PreparationArguments):
 
 @dataclass
 class ModelArguments:
-    """The model (3): a row of Table 3, and changes to it; or a saved model to start from."""
+    """The model (3): a row of Table 3 with changes, or a saved model to start from."""
 
     option_group = "model"
 
@@ -64,7 +64,7 @@ class ModelArguments:
     position_encoding: str | None = option(None, "'sinusoidal', 'sinusoidal_halves' or 'learned'.", decides="weights")
 
     def configure(self, source_language: str, target_language: str, kind: type[VaswaniConfig]) -> VaswaniConfig:
-        """The chosen row of Table 3 with changed fields; the data decide the size of the vocabulary."""
+        """The chosen row of Table 3 with changed fields; the data determine the size of the vocabulary."""
         changes = {name: value for name, value in vars(self).items() if value is not None}
         languages = {"source_language": source_language, "target_language": target_language}
         return kind.from_variant(changes.pop("variant"), **changes, **languages)

@@ -1,6 +1,6 @@
 """The output directory of a training: its lock, its record, and protection from overwriting.
 
-OUTPUT_DIR/_run.json   everything that the weights depend on; a training resumes only if it is the same
+OUTPUT_DIR/_run.json   everything that the weights depend on; a training resumes only if it is equal
 .OUTPUT_DIR.lock       held by the main process until it ends
 """
 
@@ -35,9 +35,9 @@ def training_settings(
     inputs: Mapping[str, Json],
     parent: ParentModel | None = None,
 ) -> dict[str, Json]:
-    """What the weights of a training depend on, by option: what the options say that they decide.
+    """The values that the weights of a training depend on, by option, as the options' `decides` declares.
 
-    `inputs` is the result of `identify_inputs`. A precision of "auto" is left out, since it is not decided yet.
+    `inputs` is the result of `identify_inputs`. A precision of "auto" is left out, since it is not resolved yet.
     """
     settings: dict[str, Json] = {
         **{name: inputs.get(name) for name in (*TRAINED_ON, "tokenizer")},
@@ -46,7 +46,7 @@ def training_settings(
         **{name: getattr(config, name) for name in decisive_names(ModelArguments, "weights")},
         **decisive_values(args, "weights"),
     }
-    if args.cooldown:  # with another length, the rate would jump
+    if args.cooldown:  # the rate would jump with another length
         settings |= {name: getattr(args, name) for name in ("max_steps", "num_train_epochs", "max_minutes")}
     if args.precision == "auto":
         del settings["precision"]
@@ -54,7 +54,7 @@ def training_settings(
 
 
 def load_record(directory: Path) -> dict[str, Json]:
-    """The settings of the training in a directory; empty if there is none.
+    """The settings of the training in a directory; empty without one.
 
     Raises:
         ValueError: The record is damaged.
@@ -69,19 +69,19 @@ def open_run(
 ) -> Iterator[Path | None]:
     """Lock an output directory for a training that begins or resumes in it. Collective.
 
-    Trainings on other machines are excluded where the file system passes locks on, as NFS does.
+    Trainings on other machines are excluded if the file system shares locks, as NFS does.
 
     Args:
-        directory: Created if it does not exist.
+        directory: The output directory, created if it does not exist.
         settings: The result of `training_settings`.
-        resume: Whether to continue the training that the directory holds.
-        each_machine: Whether each machine has an output directory of its own (`save_on_each_node`).
+        resume: Whether to continue the training in the directory.
+        each_machine: Whether each machine has its own output directory (`save_on_each_node`).
 
     Yields:
         The checkpoint to resume from; None to start from the beginning.
 
     Raises:
-        ValueError: Another training holds the directory; there is no training to resume, or it is another one or has
+        ValueError: Another training holds the directory; the training to resume is missing, is a different one or has
             only damaged checkpoints; a new training would overwrite files; or as from `record_settings`.
     """
     with ExitStack() as exit_stack:
@@ -98,7 +98,7 @@ def open_run(
                     f"--resume"
                 )
             else:
-                (directory / RECORD_NAME).unlink(missing_ok=True)  # of a training without a checkpoint
+                (directory / RECORD_NAME).unlink(missing_ok=True)  # left by a training without a checkpoint
 
         (on_each_machine if each_machine else on_main_process)(claim)
         record_settings(directory, settings, each_machine)
@@ -120,7 +120,7 @@ def _results(directory: Path) -> list[str]:
 
 
 def record_settings(directory: Path, settings: Mapping[str, Json], each_machine: bool = False) -> None:
-    """Add what weights depend on to the record, or compare it with what is there already. Collective.
+    """Add the settings of the weights to the record, or compare them with it. Collective.
 
     Raises:
         ValueError: A setting differs from the record, on this or another machine, or a machine does not see the record.

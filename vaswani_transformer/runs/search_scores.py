@@ -37,16 +37,16 @@ def score_systems(
     test_set: TestSet,
     run: Provenance,
 ) -> tuple[ScoreRecord, dict[str, list[str]]]:
-    """Score one or two systems, by name; each has the translations by its searches, and a model a perplexity.
+    """Score one or two systems, by name, given the translations by their searches and the perplexities of models.
 
     Returns:
-        The record, and each system's translations by its best search, by the paper's BLEU.
+        The record, and each system's translations by its best search according to the paper's BLEU.
     """
     source, target = test_set.languages
     scores = {name: [_score(each, test_set) for each in searches] for name, searches in systems.items()}
     scored, best = [], {}
     for name, rows in scores.items():
-        # The paper's BLEU may be 0 for all searches in a language without spaces between words.
+        # In a language without spaces between words, the paper's BLEU may be 0 for all searches.
         highest = max(range(len(rows)), key=lambda row: (rows[row].paper_bleu.score, rows[row].sacrebleu.score))
         best[name] = lines = systems[name][highest].lines
         chosen = replace(rows[highest], name=name, perplexity=perplexities.get(name))
@@ -89,7 +89,7 @@ def _score(translations: Translations, test_set: TestSet) -> SearchScores:
 
 
 def _confidence(translations: Translations, test_set: TestSet) -> ConfidenceReport | None:
-    """What the scores of translations say of their quality; None without scores."""
+    """Measure the confidence of translations from their scores; None without scores."""
     if translations.scores is None:
         return None
     rows = [row for row, score in enumerate(translations.scores) if score.tokens]  # blank lines are not translated

@@ -1,4 +1,4 @@
-"""Translations of a test set, by searches of a model or from a file."""
+"""Translations of a test set by searches of a model, or from a file."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class Translations:
     Attributes:
         lines: The translations, without line ends.
         num_beams, length_penalty, seconds: Options of the search, and its duration; None for a file.
-        scores: Log-probabilities, if they were asked for.
+        scores: Log-probabilities, if requested.
     """
 
     lines: list[str]
@@ -32,7 +32,7 @@ class Translations:
 def search_grid(
     default: GenerationConfig, num_beams: Sequence[int] | None, length_penalties: Sequence[float] | None
 ) -> list[dict[str, Any]]:
-    """Options of the searches with every number of beams and every alpha (6.1); None for the model's default."""
+    """Options of the searches with each number of beams and each alpha (6.1); None means the model's default."""
     beams = num_beams or [default.num_beams or 1]
     alphas = length_penalties or [1.0 if default.length_penalty is None else default.length_penalty]
     return [{"num_beams": number, "length_penalty": alpha} for number in beams for alpha in alphas]
@@ -46,7 +46,7 @@ def translate_test_set(
     tokens_per_batch: int,
     return_scores: bool = False,
 ) -> Translations:
-    """Translate a test set by one search of `search_grid`; `return_scores` scores the translations, too. Collective."""
+    """Translate a test set by one search of `search_grid`; `return_scores` also scores it. Collective."""
     keywords = {**search, "target_language": test_set.languages[1], "return_scores": return_scores}
     started = time.perf_counter()
     translations = best_translations(model, tokenizer, test_set.sources, tokens_per_batch, **keywords)

@@ -16,7 +16,7 @@ from ..training.arguments import VaswaniTrainingArguments
 Precision = Literal["auto", "float32", "bf16", "fp16"]
 
 
-# Options of the trainer that would change nothing, or not what their name says, and what to use instead.
+# Options of the trainer that have no effect or a misleading name, and their substitutes.
 UNUSED = {
     "bf16": "set precision",
     "fp16": "set precision",
@@ -149,9 +149,9 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     def __post_init__(self) -> None:
         self.resolve()
         token = self.hub_token  # type: ignore[has-type]  # a field of the class that this one extends
-        if token is not None:  # libraries read it from the environment; it must not get into training_args.bin
+        if token is not None:  # kept in the environment for libraries, out of training_args.bin
             os.environ["HF_TOKEN"], self.hub_token = token, None
-        if self.full_determinism:  # read at the first product, which may come before transformers sets it
+        if self.full_determinism:  # read at the first product, perhaps before transformers sets it
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":16:8")
         if not torch.accelerator.is_available():
             self.use_cpu = True  # otherwise bf16 is refused without a GPU
@@ -161,7 +161,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         super().__post_init__()
 
     def resolve(self) -> None:
-        """Set what depends on other options, and refuse options without effect."""
+        """Set options that depend on others, and refuse options without effect."""
         unused = dict(UNUSED)
         if self.lr_scheduler_type == "inverse_sqrt":
             unused["learning_rate"] = "set learning_rate_factor and warmup_steps, or a constant lr_scheduler_type"
@@ -191,13 +191,13 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             self.metric_for_best_model = "loss" if self.eval_bleu is None else "bleu"
 
     def set_precision(self, precision: str) -> None:
-        """Train in this precision; "auto" leaves it open.
+        """Train in this precision; "auto" leaves it undecided.
 
         Raises:
-            ValueError: It is fp16, on a CPU.
+            ValueError: The precision is fp16, on a CPU.
         """
         if precision == "fp16" and self.use_cpu:
             raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
         self.precision = cast(Precision, precision)
         self.bf16, self.fp16 = precision == "bf16", precision == "fp16"
-        self.mixed_precision = precision if self.bf16 or self.fp16 else "no"  # what the trainer reads
+        self.mixed_precision = precision if self.bf16 or self.fp16 else "no"  # the trainer reads it

@@ -1,4 +1,4 @@
-"""The steps of a training run, in their order: `load`, `make_trainer`, `train`, `write_results`."""
+"""The steps of a training run, in order: `load`, `make_trainer`, `train`, `write_results`."""
 
 import math
 import sys
@@ -50,9 +50,10 @@ from .validation_bleu import ValidationBleu, choose_length_penalty
 def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
     """Supervise a training: a fault, a lost process or a signal ends all processes with one line.
 
-    At its end the process group is destroyed. Its threads end only if nothing refers to it any longer, and a trainer
-    does: the trainer must be a local variable of a function called in the context. Then the run is pushed, also if it
-    had ended before: that push may have been interrupted. The line begins with `program`, the name of the recipe.
+    At its end the process group is destroyed. The group's threads end only if nothing refers to it any longer, and a
+    trainer does: the trainer must be a local variable of a function called in the context. Then the run is pushed, even
+    if it had already ended, since its push may have been interrupted. The line begins with `program`, the recipe's
+    name.
     """
     with (
         exit_on_error(program, "continue with --resume"),
@@ -66,13 +67,13 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
             if PartialState().is_main_process:
                 print(f"{program_name(program)}: {error}", file=sys.stderr)
         PartialState().wait_for_everyone()
-        leave_process_group()  # an upload may last longer than others would wait
+        leave_process_group()  # an upload may take longer than the others would wait
         if args.push_to_hub and PartialState().is_main_process:
             push_run(args.hub_model_id, args.output_dir, args.hub_revision)
 
 
 class AlreadyTrainedError(RuntimeError):
-    """A training to resume has ended and is scored."""
+    """The training to resume has already ended and been scored."""
 
 
 @dataclass
@@ -98,7 +99,7 @@ class TrainingRun:
     def load(self, data: DataArguments, config: VaswaniConfig, parent: ParentModel | None = None) -> TrainingData:
         """Check the options, lock the output directory, find the checkpoint to resume from, load the data. Collective.
 
-        With a `parent`, training starts from it, instead of random weights.
+        With a `parent`, training starts from it instead of random weights.
 
         Raises:
             ValueError: Options contradict each other or the corpora, the directory cannot be used, or the Hub cannot be
@@ -128,17 +129,17 @@ class TrainingRun:
     ) -> VaswaniTrainer:
         """Create a model with the vocabulary of the data, and a trainer with planned batches. Collective.
 
-        A `model` to start from has `config` as its configuration; by default its weights are random.
+        A `model` to start from has `config` as its configuration; by default the weights are random.
 
         Raises:
-            AlreadyTrainedError: It has all requested steps, and its results are complete.
+            AlreadyTrainedError: The training has all requested steps, and its results are complete.
             ValueError: The training was begun with other data; a sentence is too long for the token budget; or a batch
                 has fewer sentences than parts.
         """
         if self.args.use_cpu:
             keep_freed_memory()
         config.language_tags = data.language_tags
-        if model is None or config.longest_source is not None:  # what a converted parent was trained on is unknown
+        if model is None or config.longest_source is not None:  # unknown for a converted parent
             config.longest_source = max(config.longest_source or 1, max(data.train["source_length"][:]))
         if model is None:
             model = self._new_model(config, data)
@@ -158,7 +159,7 @@ class TrainingRun:
         return trainer
 
     def _new_model(self, config: VaswaniConfig, data: TrainingData) -> PreTrainedModel:
-        """A model with random weights, and the tokenizer's size and special tokens."""
+        """Create a model with random weights, and the tokenizer's size and special tokens."""
         args, tokenizer = self.args, data.tokenizer
         if tokenizer.pad_token_id is None or tokenizer.eos_token_id is None:
             raise ValueError("tokenizer: it has no token for padding or EOS; choose another")
@@ -200,7 +201,7 @@ class TrainingRun:
 
     @property
     def _warmup_steps(self) -> int:
-        """The steps in which the learning rate is to rise; 0 if it is constant from the beginning."""
+        """Number of steps during which the learning rate rises; 0 if it is constant."""
         return 0 if self.args.lr_scheduler_type == "constant" else self.args.warmup_steps
 
     def _schedule(self) -> Iterator[Any]:
@@ -219,7 +220,7 @@ class TrainingRun:
             yield EarlyStopping(args.early_stopping_patience)
 
     def _require_steps_left(self, trainer: VaswaniTrainer, checkpoint: Path) -> None:
-        """Raise an AlreadyTrainedError if nothing is left to train and to score after the checkpoint."""
+        """Raise an AlreadyTrainedError if nothing is left to train or score after the checkpoint."""
         args, state = self.args, TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         steps = args.max_steps
         if steps <= 0:
@@ -279,7 +280,7 @@ class TrainingRun:
         """Split and directory of each saved model to score, by the field of its scores in the recipe's results."""
         names = ("validation", "validation_reverse", "test", "test_reverse", "replay_test")
         models = {split: (split, self.directory) for split in names}
-        if len(self.averaging.averaged) > 1:  # of one, the last checkpoint is the final model
+        if len(self.averaging.averaged) > 1:  # a single checkpoint is the final model
             models["test_last_checkpoint"] = ("test", self.averaging.averaged[-1])
         if parent is not None:
             models |= {f"{split}_parent": (split, parent.directory) for split in ("test", "replay_test")}
@@ -292,7 +293,7 @@ class TrainingRun:
         texts: Mapping[str, Sequence[str]],
         write_card: Callable[[Path, Any, str | None], None],
     ) -> None:
-        """Write files of lines, by name, the learning curve, the model card and the record, and log the scores."""
+        """Write files of lines (by name), the learning curve, the model card and the record, and log the scores."""
         for name, lines in texts.items():
             (self.directory / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
         picture = plot_learning_curve(trainer.state.log_history, self.directory / "learning_curve.png")
@@ -316,7 +317,7 @@ def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
 
 
 def _fastest_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> str:
-    """The precision that trains a model fastest on this machine, measured; it is printed with the relative speeds."""
+    """Measure which precision trains a model fastest on this machine, and print the relative speeds."""
     parts = args.virtual_ranks or args.world_size * args.gradient_accumulation_steps
     with args.elastic_threads():
         speeds = relative_speeds(config, args.device, args.target_tokens // parts)

@@ -1,4 +1,4 @@
-"""BLEU of a model in training, on part of the validation corpus, and the length penalty chosen by it."""
+"""BLEU of a model in training on part of the validation corpus, and the choice of the length penalty by it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class ValidationBleu:
     Attributes:
         sources: Sentences to translate.
         references: Their reference translations, not tokenized.
-        tokenizer: The model's.
+        tokenizer: Tokenizer of the model.
         num_beams: Beams of the search (6.1); None for the model's generation_config.
     """
 
@@ -40,13 +40,13 @@ class ValidationBleu:
         return cls(source, reference, data.tokenizer, num_beams)
 
     def __call__(self, model: PreTrainedModel) -> float:
-        """BLEU of a model, from 0 to 100; as `translate`."""
+        """BLEU of a model, from 0 to 100; it translates by `translate`."""
         return sacrebleu_score(self.translate(model), self.references, model.config.target_language).score
 
     def translate(self, model: PreTrainedModel, **search: Any) -> list[str]:
-        """Translate the sentences. Collective: the processes share them, and all return the same.
+        """Translate the sentences. Collective: the processes share them, and all return the same result.
 
-        The model computes on its device, and is left in evaluation mode.
+        The model computes on its device, and is in evaluation mode afterwards.
         """
         if self.num_beams is not None:
             search["num_beams"] = self.num_beams
@@ -55,9 +55,9 @@ class ValidationBleu:
 
 
 def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], data: TrainingData) -> float:
-    """The first alpha (6.1), unless another has a better BLEU on the validation set, by more than noise. Collective.
+    """The first alpha (6.1), unless another has a significantly better BLEU on the validation set. Collective.
 
-    That is p < 0.05, times the number of the others (Bonferroni). Of a single alpha, nothing is measured.
+    Significant means p < 0.05 after multiplying by the number of the others (Bonferroni). A single alpha is not tested.
     """
     first = penalties[0]
     if len(penalties) == 1:

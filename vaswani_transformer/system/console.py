@@ -1,6 +1,6 @@
-"""Text of data on a terminal.
+"""Text from data on a terminal.
 
-Data may contain markup of rich (`[/INST]`, `:smile:`) and escape sequences, which a terminal executes. Recipes print it
+Data may contain rich markup (`[/INST]`, `:smile:`) and escape sequences, which a terminal executes. Recipes print it
 through `PlainConsole`.
 """
 
@@ -30,7 +30,7 @@ def one_line(message: object) -> str:
 
 
 def program_name(recipe: str) -> str:
-    """The name of a recipe in messages: "translate.py", or "vaswani translate" if that was called."""
+    """The name of a recipe in messages: "translate.py", or "vaswani translate" if called so."""
     return getattr(sys.modules["__main__"], "COMMAND", recipe)
 
 
@@ -39,7 +39,7 @@ def errors_begin_with(place: str) -> Iterator[None]:
     """Turn any exception into a one-line ValueError that starts with `place`."""
     try:
         yield
-    except Exception as error:  # libraries raise almost any type for a file that they cannot use
+    except Exception as error:  # libraries raise almost any type on an unusable file
         text = " ".join(str(error).split())
         kind = "" if type(error) is ValueError and text else f"{type(error).__name__}: "
         raise ValueError(f"{place}: {kind}{text[:400]}") from error
@@ -55,9 +55,9 @@ class ProgressBar(tqdm):
 class PlainConsole(Console):
     """A console that shows strings as they are: no markup, no emoji codes, no control characters.
 
-    This applies to printed strings, and to strings as cells, headings and titles of tables. Lines are broken at the
-    width of a terminal; in files and pipes they are not, so that names can be searched for and copied, and tables have
-    no frame.
+    This applies to printed strings, and to strings as cells, headings and titles of tables. Lines are wrapped at the
+    width of a terminal, but not in files and pipes, so that names can be searched for and copied; there, tables have no
+    frame.
     """
 
     def __init__(self, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Several processes on the cores of one CPU, which train small models faster than the threads of one process do."""
+"""Several processes on the cores of one CPU, which train small models faster than the threads of one process."""
 
 import os
 import signal
@@ -21,24 +21,25 @@ _stores: list[TCPStore] = []  # serve the processes until this one ends
 
 
 def start_processes(program: str, options: Namespace) -> None:
-    """Make this process, which trains, the first of several on the CPU, and start the others.
+    """Make this training process the first of several on the CPU, and start the others.
 
-    Call it before anything joins the process group. The others run the same command line, and end with this process;
-    a signal to any of them reaches all at the end of a step. Under a launcher and on a GPU, nothing is started.
+    Call it before joining the process group. The others run the same command line, and end with this process; a signal
+    to any of them reaches all at the end of a step. Under a launcher and on a GPU, nothing is started.
 
-    torchrun would be another process, which kills the others 30 seconds after a signal, when a step of a large batch
-    may not have ended, and prints its traceback after the line of an error.
+    torchrun would be one more process. It kills the others 30 seconds after a signal, when a step of a large batch may
+    not have ended, and prints its traceback after the line of an error.
 
     Args:
-        program: File name of the recipe. Called by its path, it starts others only for `processes`.
+        program: File name of the recipe. If called by its path, it starts others only for `processes`.
         options: `processes`, `virtual_ranks`, `use_cpu`, `source_tokens`, `target_tokens` and `max_length`.
     """
-    # A sweep, which sets LAUNCHER, starts one process of each training.
+    # A sweep, which sets LAUNCHER, starts one process for each training.
     is_launched = any(name in os.environ for name in (*OTHER_LAUNCHERS, "WORLD_SIZE"))
     if is_launched or (torch.accelerator.is_available() and not options.use_cpu):
         return
     name, cores = program_name(program), min(torch.get_num_threads(), available_cores())
-    # Each process needs a sentence of every batch; the batch of the longest has the fewest. None: the corpus decides.
+    # Each process needs a sentence of every batch; the batch of the longest sentences has the fewest. None: the corpus
+    # decides.
     longest = [tokens // options.max_length for tokens in (options.source_tokens, options.target_tokens) if tokens]
     most = min(cores, MOST_PROCESSES, options.virtual_ranks or MOST_PROCESSES, *longest)
     count = options.processes or max(1, most)
@@ -55,7 +56,7 @@ def start_processes(program: str, options: Namespace) -> None:
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(_stores[-1].port),
-        "TORCHELASTIC_USE_AGENT_STORE": "True",  # the store is served already
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # this process already serves the store
         "WORLD_SIZE": str(count),
         "RANK": "0",
         "LOCAL_RANK": "0",
@@ -65,6 +66,6 @@ def start_processes(program: str, options: Namespace) -> None:
     command = [sys.executable, *sys.orig_argv[1:]]
     for rank in range(1, count):
         numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), LAUNCHER: "SIGKILL"}
-        # Before its imports, so that it does not wait for this process if that ends meanwhile.
+        # Before its imports, so that it does not wait for this process if this one ends meanwhile.
         end = partial(end_with_parent, signal.SIGKILL)
         subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, **numbers}, preexec_fn=end)

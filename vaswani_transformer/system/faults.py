@@ -21,11 +21,11 @@ from .processes import is_first, join_process_group, leave_process_group
 
 
 _FAULTS = (ValueError, OSError, ImportError, OverflowError, UnpicklingError, SafetensorError, StrictDataclassError)
-_FIRST_CAUSE = 2.0  # seconds that the rank at fault has to print the cause, before the ranks that lost it print
+_FIRST_CAUSE = 2.0  # seconds for the rank at fault to print the cause before the ranks that lost it print
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has ended the work; a message says what to do instead of continuing."""
+    """A signal has ended the work; a message may say what to do instead of continuing."""
 
     def __init__(self, number: int, message: str = "") -> None:
         super().__init__(message)
@@ -34,14 +34,14 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
-    """End the program with one line for an error that is not a bug, also for the loss of another process.
+    """End the program with one line on an error that is not a bug, or on the loss of another process.
 
     If several processes have the same error, one prints the line. With `TRANSFORMERS_VERBOSITY=debug` the traceback is
-    logged, too.
+    also logged.
 
     Args:
-        program: File name of the recipe, which begins the line.
-        advice: What to do after an interruption or the loss of a process.
+        program: File name of the recipe, with which the line begins.
+        advice: Advice after an interruption or the loss of a process.
 
     Raises:
         SystemExit: After the line; the status is 1, and after a signal 128 plus its number.
@@ -68,7 +68,7 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
 
 
 def _lost_process(error: BaseException) -> str | None:
-    """The line in which a collective operation says that it lost a rank, or a loader a worker; None otherwise."""
+    """The line in which a collective operation reports a lost rank, or a loader a lost worker; None otherwise."""
     line = one_line(error)
     if not isinstance(error, RuntimeError):
         return None
@@ -80,7 +80,7 @@ def _lost_process(error: BaseException) -> str | None:
 
 
 def _fault(error: BaseException) -> str | None:
-    """What to tell the user of an error that is not a bug; None for a bug, which needs its traceback."""
+    """The message for an error that is not a bug; None for a bug, which needs its traceback."""
     if isinstance(error, _FAULTS):
         return (one_line(error) or type(error).__name__) + _advice_to_get(error)
     is_torchs = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # on a CPU
@@ -90,7 +90,7 @@ def _fault(error: BaseException) -> str | None:
 
 
 def _advice_to_get(error: BaseException) -> str:
-    """The command that gets a missing file, if it is where configurations expect a public corpus; else nothing."""
+    """The command that gets a missing file, if configurations expect a public corpus there; else nothing."""
     if isinstance(error, FileNotFoundError) and (path := re.match(r"data/([\w-]+)/", str(error.filename))):
         return f"; if it is a file of a public corpus, `vaswani data {path[1]}` gets it"
     return ""
@@ -98,7 +98,7 @@ def _advice_to_get(error: BaseException) -> str:
 
 @contextmanager
 def _standard_output() -> Iterator[None]:
-    """Write buffered output at the end, so that a full disk is an error of the program; a closed pipe just ends it."""
+    """Flush output at the end, so that a full disk is an error of the program; a closed pipe just ends it."""
     try:
         yield
         sys.stdout.flush()
@@ -113,7 +113,7 @@ def _standard_output() -> Iterator[None]:
 
 
 def _end(line: str, status: int, is_lost: bool) -> NoReturn:
-    """End this process; of several with the same error, one prints the line."""
+    """End this process; if several have the same error, one prints the line."""
     is_joined = torch.distributed.is_initialized()
     if not is_joined and status == 1:
         sys.exit(line)
@@ -129,11 +129,11 @@ def _end(line: str, status: int, is_lost: bool) -> NoReturn:
 
 @contextmanager
 def joined_processes(program: str, timeout_minutes: float, advice: str) -> Iterator[None]:
-    """Run a recipe that does not train on all launched processes, as in `exit_on_error`.
+    """Run a recipe that does not train on all launched processes, within `exit_on_error`.
 
-    A collective operation waits `timeout_minutes` for a process, after which all end.
+    A collective operation waits `timeout_minutes` for a process; then all processes end.
     """
-    # Without `use_cpu`, processes that have no GPU form no group, and each would do all the work.
+    # Without `use_cpu`, processes without a GPU form no group, and each would do all the work.
     join_process_group(not torch.accelerator.is_available(), timedelta(minutes=timeout_minutes))
     with exit_on_error(program, advice):
         yield

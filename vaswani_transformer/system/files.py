@@ -1,4 +1,4 @@
-"""Atomic writes and locks: no other module renames or locks files."""
+"""Atomic writes and locks; no other module renames or locks files."""
 
 import errno
 import json
@@ -21,7 +21,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 def atomic_write(path: str | Path, content: str | Iterable[bytes]) -> None:
-    """Write a file, text or chunks of bytes, atomically and durably; an earlier one is replaced.
+    """Write a file of text or chunks of bytes atomically and durably, replacing an earlier one.
 
     If `path` is a symbolic link, the file that it points to is replaced.
     """
@@ -32,7 +32,7 @@ def atomic_write(path: str | Path, content: str | Iterable[bytes]) -> None:
             file.writelines([content.encode()] if isinstance(content, str) else content)
         publish(temporary, path)
     except OSError as error:
-        if error.errno and not error.filename:  # such as that of a full disk
+        if error.errno and not error.filename:  # such as the error of a full disk
             error.filename = str(path)
         raise
     finally:
@@ -43,7 +43,7 @@ def atomic_write(path: str | Path, content: str | Iterable[bytes]) -> None:
 def atomic_directory(path: str | Path, option: str = "output", replace: bool = False) -> Iterator[Path]:
     """Yield a directory to write into, which becomes `path` at the end and is deleted after an error.
 
-    The lock of `path` is held meanwhile. What a killed process left behind, `.NAME.incomplete`, is deleted.
+    The lock of `path` is held meanwhile. The remains of a killed process, `.NAME.incomplete`, are deleted.
 
     Args:
         option: The user's name for `path`, with which messages begin.
@@ -77,8 +77,8 @@ def publish(staged: Path, path: Path, replace: bool = True) -> None:
         _sync(each)
     aside = path.with_name(f".{path.name}.replaced")
     try:
-        if replace and staged.is_dir() and path.is_dir():  # a file takes the place of no directory
-            shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed
+        if replace and staged.is_dir() and path.is_dir():  # a file never replaces a directory
+            shutil.rmtree(aside, ignore_errors=True)  # left by a killed process
             os.replace(path, aside)
         os.replace(staged, path)
     finally:
@@ -89,7 +89,7 @@ def publish(staged: Path, path: Path, replace: bool = True) -> None:
 
 
 def atomic_remove(directory: Path, temporary_folder: Path) -> None:
-    """Delete a directory by way of a folder on the same file system, so that no part of it remains here."""
+    """Delete a directory by moving it to a folder on the same file system, so that no part of it remains here."""
     temporary_folder.mkdir(exist_ok=True)
     remains = temporary_folder / f"{directory.name}.{uuid.uuid4().hex[:12]}.tmp"
     os.replace(directory, remains)
@@ -102,7 +102,7 @@ def file_errors_as_os_error(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # `datasets` closes its file once more after a failed write, and raises for that.
+        # `datasets` closes its file again after a failed write, which raises another error.
         cause = error.__context__ if isinstance(error.__context__, OSError) else error
         # torch reports a full disk as a plain RuntimeError, tokenizers as a plain Exception; subclasses differ.
         if not isinstance(cause, (OSError, SafetensorError)) and type(cause) not in (RuntimeError, Exception):
@@ -122,13 +122,13 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterator[None]:
-    """Lock a file or directory, so that no two commands write it.
+    """Lock a file or directory, so that only one command writes it.
 
-    The lock is a file beside it, `.NAME.lock`, which is removed at the end. The system releases it however the process
+    The lock is a file next to it, `.NAME.lock`, which is removed at the end. The system releases it however the process
     ends.
 
     Args:
-        path: Need not exist, and may be replaced or removed.
+        path: The file or directory; it need not exist, and may be replaced or removed.
         option: The user's name for it, with which messages begin.
         wait: Whether to wait while another process holds the lock.
 
@@ -142,14 +142,14 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
     except Timeout:
         raise ValueError(f"{option}: another process is at work in {path}; wait for it, or end it") from None
     except OSError as error:  # NFS without its lock daemon
-        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # for ENOSYS filelock has a substitute
+        if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP):  # filelock has a substitute for ENOSYS
             raise
         logger.warning(f"{option}: {path} cannot be locked; start no second command that writes there: {error}")
     try:
         yield
     finally:
         try:
-            Path(lock.lock_file).unlink(missing_ok=True)  # which a process that has just opened it notices
+            Path(lock.lock_file).unlink(missing_ok=True)  # a process that has just opened it notices
         finally:
             lock.release()
 

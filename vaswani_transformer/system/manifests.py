@@ -1,4 +1,4 @@
-"""Manifests: the files of a complete directory, and their damage."""
+"""Manifests, which list the files of a complete directory and reveal damage."""
 
 import hashlib
 import json
@@ -28,7 +28,7 @@ TOKENIZER_FILES = (
     "*.model",
     "*.spm",
 )
-# What a saved model needs. Other files of its directory may hold secrets, or change later.
+# The files that a saved model needs. Other files of its directory may hold secrets, or change later.
 MODEL_FILES = (
     _CONFIG,
     "model.safetensors",
@@ -42,10 +42,10 @@ MODEL_FILES = (
 class Manifest:
     """The files of a complete directory, as `manifest.json` in it records them.
 
-    A model's config.json is left out: score.py adds to it what it measures, and two files cannot change at once.
+    A model's config.json is left out: score.py adds its measurements to it, and two files cannot change at once.
 
     Attributes:
-        files: Size in bytes and SHA-256 of each, by its path in the directory.
+        files: Size in bytes and SHA-256 of each file, by its path in the directory.
         notes: Other entries, such as the step of a checkpoint.
     """
 
@@ -56,7 +56,7 @@ class Manifest:
     def from_files(
         cls, directory: Path, patterns: Iterable[str] = ("**/*",), has_config: bool = False, /, **notes: Json
     ) -> "Manifest":
-        """Read the files of a directory, by default every one but config.json, also in directories below it."""
+        """Read the files of a directory and of its subdirectories, by default every one but config.json."""
         paths = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
         return cls(
             {
@@ -72,8 +72,8 @@ class Manifest:
         """Read the manifest of a directory.
 
         Raises:
-            OSError: There is none, or it cannot be read.
-            ValueError: It is damaged.
+            OSError: The manifest is missing or cannot be read.
+            ValueError: The manifest is damaged.
         """
         notes = read_json(directory / MANIFEST_NAME, MANIFEST_NAME)
         files: Any = notes.pop("files", None)
@@ -88,7 +88,7 @@ class Manifest:
 
 
 def find_damage(directory: str | Path, *patterns: str) -> str | None:
-    """What is wrong with a directory that has a manifest; None if each file that matches a pattern is as written."""
+    """Describe the damage of a directory with a manifest; None if each file that matches a pattern is as written."""
     directory = Path(directory)
     try:
         manifest = Manifest.load(directory)
@@ -113,45 +113,45 @@ _digests: dict[tuple[int, ...], str] = {}  # by device, inode, size and time of 
 
 
 def file_digest(path: str | Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal; a program reads a file that does not change only once."""
+    """SHA-256 of a file's content, in hexadecimal; a program reads an unchanged file only once."""
     with open(path, "rb") as file:
         stat = os.fstat(file.fileno())
         key = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_ctime_ns)
         digest = _digests.get(key) or hashlib.file_digest(file, "sha256").hexdigest()
-    # As in git: a file that changed within the last second may change again without getting another time.
+    # As in git: a file that changed within the last second may change again without a new time stamp.
     if time.time_ns() - stat.st_ctime_ns > 1e9:
         _digests[key] = digest
     return digest
 
 
 def content_digest(content: Json) -> str:
-    """SHA-256 of a JSON value, whatever the order of its keys, in hexadecimal."""
+    """SHA-256 of a JSON value, regardless of the order of its keys, in hexadecimal."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def matching_files_digest(directory: Path, patterns: Iterable[str]) -> str | None:
-    """Digest of the names and contents of matching files, wherever the directory lies; None if no file matches."""
+    """Digest of the names and contents of matching files, independent of the directory; None if no file matches."""
     files: dict[str, Json] = {path.name: file_digest(path) for pattern in patterns for path in directory.glob(pattern)}
     return content_digest(files) if files else None
 
 
 def identify(path: str | Path) -> Json:
-    """Describe an input file for a record, by its place and digest."""
+    """Describe an input file for a record, by its path and digest."""
     path = Path(path)
     return {"file": str(path.absolute()), "sha256": file_digest(path)}
 
 
 def identify_tokenizer(name: str) -> Json:
-    """Describe a saved tokenizer for a record: its files by their common digest, one of the Hub by its name."""
+    """Describe a saved tokenizer for a record: local files by their common digest, one on the Hub by its name."""
     if (digest := matching_files_digest(Path(name), TOKENIZER_FILES)) is not None:
         return {"file": str(Path(name).absolute()), "sha256": digest}
     return {"name": name}
 
 
 def require_same_origin(before: Mapping[str, Json], now: Mapping[str, Json], what: str, advice: str) -> None:
-    """Compare the recorded origin of a directory with that of the command that wants to use it.
+    """Compare the recorded origin of a directory with the origin in the command that wants to use it.
 
-    Entries that only one of them has do not count. A file is compared by its content, and shown by its name.
+    Entries that only one of them has do not count. Files are compared by content, and shown by name.
 
     Raises:
         ValueError: An entry differs: "{what} width (1.0 then, 0.5 now); {advice}".
@@ -166,7 +166,7 @@ def require_same_origin(before: Mapping[str, Json], now: Mapping[str, Json], wha
 
 
 def digests_only(value: Json) -> Json:
-    """What is compared: an origin, or an entry of it, with the digest in place of an input file."""
+    """The part of an origin, or of an entry of it, that is compared: digests replace input files."""
     if isinstance(value, list):
         return [digests_only(each) for each in value]
     if isinstance(value, dict) and "sha256" not in value:
@@ -175,7 +175,7 @@ def digests_only(value: Json) -> Json:
 
 
 def _text(value: Json) -> str:
-    """What a message shows: names of input files, and of corpora and tokenizers of the Hub."""
+    """The value as shown in a message: names of input files, and of corpora and tokenizers on the Hub."""
     if isinstance(value, list):
         return " ".join(_text(each) for each in value)
     if isinstance(value, dict) and "name" in value:

@@ -1,11 +1,11 @@
-"""The process group: joining and leaving it; results and errors that its ranks share.
+"""The process group: joining and leaving it, and sharing results and errors among its ranks.
 
 A rank that has died, is stopped or cut off ends the others: torchrun and accelerate's launcher kill them, gloo sees the
-closed connection, and a collective operation has a timeout. What one rank may do for hours, the others therefore await
+closed connection, and a collective operation has a timeout. If one rank may work for hours, the others therefore wait
 outside of collective operations, in the group's store.
 
     on_main_process      one rank works, all get its result or error
-    on_each_machine      one rank of each machine works, all on it get its result, and all the first error
+    on_each_machine      one rank of each machine works, all on it get its result, and all get the first error
     main_process_first   every rank works, the main process before the others
     all_ranks_or_none    every rank works with files, all get the first error
 """
@@ -34,18 +34,18 @@ from .files import file_errors_as_os_error
 
 
 if torch.distributed.is_available():
-    # Default arguments of its functions keep the process group that exists at the first import. Imported later, by
-    # `DistributedDataParallel`, they would keep the group alive, and it could not end.
+    # Default arguments of its functions capture the process group that exists at the first import. If
+    # `DistributedDataParallel` imported it later, they would keep the group alive, and it could not end.
     import torch.distributed.nn
 
 # Environment variable of a training that ends with the program that started it: the name of the signal that ends it.
 LAUNCHER = "VASWANI_LAUNCHER"
 OTHER_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
-CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds of all cores, and in which time
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds on all cores, per period
 _STORE_TIMEOUT = timedelta(seconds=15)
-_LONGEST_WORK = timedelta(days=1)  # of the main process alone
+_LONGEST_WORK = timedelta(days=1)  # for the main process alone
 _PR_SET_PDEATHSIG = 1  # from sys/prctl.h
-_LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None  # loaded here, since a forked process must not
+_LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None  # a forked process must not load it
 
 Result = TypeVar("Result")
 Outcome = tuple[Any, ValueError | OSError | None]
@@ -57,11 +57,11 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
     """Start the process group if a launcher asks for one and none exists; `TrainingArguments` then uses it.
 
     Otherwise `TrainingArguments` starts a group itself, and ignores `ddp_timeout` on a CPU. When the launcher
-    (torchrun, accelerate's or a sweep) is killed, Linux ends this process, too.
+    (torchrun, accelerate's or a sweep) is killed, Linux also ends this process.
 
     Args:
-        use_cpu: Whether to train on the CPU, as also `ACCELERATE_USE_CPU` says.
-        timeout: How long a collective operation may wait for the other processes.
+        use_cpu: Whether to train on the CPU; `ACCELERATE_USE_CPU` also requests this.
+        timeout: Longest wait of a collective operation for the other processes.
         backend: `ddp_backend` of `TrainingArguments`.
     """
     if any(name in os.environ for name in (LAUNCHER, *OTHER_LAUNCHERS)):
@@ -72,14 +72,14 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
 
 
 def end_with_parent(signal_number: int) -> None:
-    """Let Linux send this process a signal when the thread that started it ends."""
+    """Make Linux send this process a signal when the thread that started it ends."""
     if _LIBRARY is not None:
         _LIBRARY.prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
 
 
 @cache
 def end_forks_with_this_process() -> None:
-    """Let Linux kill the processes that this one forks from now on when this one ends."""
+    """Make Linux kill processes forked from now on when this process ends."""
     os.register_at_fork(after_in_child=lambda: end_with_parent(signal.SIGKILL))
 
 
@@ -95,8 +95,8 @@ def available_cores() -> int:
 def leave_process_group() -> None:
     """End the process group, if there is one, and join its threads; call it when the trainer is out of scope.
 
-    A thread that still releases a tensor while the interpreter shuts down aborts the process, although all its work is
-    done. The threads are joined only when nothing refers to the group any longer, and a trainer does refer to it.
+    A thread that releases a tensor while the interpreter shuts down aborts the process, although all its work is done.
+    The threads are joined only when nothing refers to the group any longer, and a trainer does refer to it.
     """
     gc.collect()  # a trainer and its callbacks refer to one another
     PartialState().destroy_process_group()
@@ -138,8 +138,8 @@ def on_each_machine(function: Callable[[], Result]) -> Result:
     """Call a function on the first process of each machine, and return its result on every rank there. Collective.
 
     Raises:
-        ValueError, OSError: As from the function, on every rank; of several machines, from the first that failed, and
-            a ValueError if that is not the main process's.
+        ValueError, OSError: As from the function, on every rank; if several machines fail, from the first of them, and
+            always a ValueError unless that is the main process's.
     """
     state = PartialState()
     if state.num_processes == 1:
@@ -170,14 +170,14 @@ def _share(outcome: Outcome) -> list[Any]:
 
 
 def is_first(what: str) -> bool:
-    """Whether this process is the first of the group to ask for `what`; each is if the group's store has ended."""
+    """Whether this process is the first of the group to ask for `what`; always True if the group's store has ended."""
     try:
         return _store().add(what, 1) == 1
     except RuntimeError:
         return True
 
 
-@cache  # because connecting takes a quarter of a second
+@cache  # connecting takes a quarter of a second
 def _store() -> Store:
     """A connection to the group's store, which the launcher serves, or else rank 0; the group's own may be busy."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -186,7 +186,7 @@ def _store() -> Store:
 
 
 def may_synchronize(args: TrainingArguments, step: int) -> bool:
-    """Whether ranks exchange numbers at a step: on several GPUs at every tenth, since the host waits for the device."""
+    """Whether ranks exchange numbers at a step: on several GPUs every tenth, since the host waits for the device."""
     return args.world_size == 1 or args.device.type == "cpu" or step % 10 == 0
 
 

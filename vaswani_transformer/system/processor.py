@@ -1,4 +1,4 @@
-"""Products of narrow numbers that a processor has instructions for."""
+"""Narrow number types for whose products a processor has instructions."""
 
 import ctypes
 import logging
@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal
 
 
-# For each type of numbers: flags of /proc/cpuinfo, one of which is needed, and values of ONEDNN_MAX_CPU_ISA that forbid
-# the instructions.
+# For each type of numbers: flags of /proc/cpuinfo, at least one of them needed, and values of ONEDNN_MAX_CPU_ISA that
+# forbid the instructions.
 _NEEDED = {
     "int8": ({"avx512_vnni", "avx_vnni", "amx_int8"}, {"SSE41", "AVX", "AVX2", "AVX512_CORE"}),
     "bfloat16": ({"avx512bw", "avx_ne_convert"}, {"SSE41", "AVX", "AVX2", "AVX2_VNNI"}),
@@ -22,7 +22,7 @@ SLOW_BFLOAT16 = (
 
 
 def has_products_of(dtype: Literal["int8", "bfloat16"]) -> bool:
-    """Whether an x86 processor multiplies such numbers by instructions of their own, as far as Linux tells.
+    """Whether an x86 processor has instructions to multiply such numbers, according to Linux.
 
     For int8 these are VNNI and AMX, which add products in 32 bits; for bfloat16 any of AVX-512 make it fast enough.
     """
@@ -45,7 +45,7 @@ def warn_of_slow_bfloat16() -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let glibc keep the buffers that a training step frees, for the next step; elsewhere do nothing.
+    """Make glibc keep the buffers freed by a training step for the next one; do nothing with another C library.
 
     By default glibc returns large buffers to the kernel, which must clear every page when they are allocated again.
     """

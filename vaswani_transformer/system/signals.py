@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end training with a complete checkpoint, and other work at once."""
+"""SIGTERM and SIGINT: they end training with a complete checkpoint, and other work immediately."""
 
 import os
 import signal
@@ -25,9 +25,9 @@ class SignalCheckpoint(TrainerCallback):
 
     During training, a signal on any rank makes all ranks finish the same step, with its evaluation if one is due, and
     save a checkpoint, whatever `save_strategy` says; then `train()` raises. A second signal, more than three seconds
-    after the first, raises at once, as does a signal before and after training.
+    after the first, raises immediately, as does a signal before or after training.
 
-    A checkpoint that was saved only because of a signal is not averaged, so that the final weights equal those of an
+    A checkpoint saved only because of a signal is not averaged, so that the final weights equal the weights of an
     uninterrupted training.
 
         with SignalCheckpoint() as signal_checkpoint:
@@ -61,7 +61,7 @@ class SignalCheckpoint(TrainerCallback):
             raise self._interrupted()
 
     def _interrupted(self) -> Interrupted:
-        number = self._number or signal.SIGTERM  # which another rank received
+        number = self._number or signal.SIGTERM  # another rank received it
         return Interrupted(number, "" if self._saved else "interrupted before the first checkpoint; repeat the command")
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -102,12 +102,12 @@ class SignalCheckpoint(TrainerCallback):
 
 
 def signal_steps(state: TrainerState) -> list[int]:
-    """Steps whose checkpoints were saved only because of a signal, also before training was resumed."""
+    """Steps whose checkpoints were saved only because of a signal, including those before training was resumed."""
     return (state.stateful_callbacks or {}).get(_STATE, {}).get("attributes", {}).get("steps", [])
 
 
 class LoaderSignals:
-    """`worker_init_fn` of data loaders, whose workers ignore the signals within its context.
+    """`worker_init_fn` of data loaders; within its context, their workers ignore the signals.
 
     A signal to all processes of a training must not end its workers, since the last step still needs them. After the
     training SIGTERM ends them: multiprocessing sends it when the program ends, and waits for them.
@@ -122,7 +122,7 @@ class LoaderSignals:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not self._is_training.value:
-            os._exit(0)  # with another status PyTorch would tell of a worker that failed
+            os._exit(0)  # with another status PyTorch would report a failed worker
 
     def __enter__(self) -> None:
         self._is_training.value = True

@@ -1,4 +1,4 @@
-"""Frozen dataclasses as JSON files: `Record` loads and saves them, and checks field types."""
+"""Frozen dataclasses stored as JSON: `Record` loads and saves them, and checks field types."""
 
 import json
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 
 
 class Record:
-    """A frozen dataclass that is a JSON file, with one entry for each field.
+    """A frozen dataclass stored as a JSON file, with one entry for each field.
 
-    An entry may be missing if its field has a default. None is not written if it is the default.
+    An entry may be missing if its field has a default. A default of None is not written.
     """
 
     @classmethod

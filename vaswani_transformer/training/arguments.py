@@ -1,4 +1,4 @@
-"""`VaswaniTrainingArguments`: the paper's optimizer (5.3), a batch size in tokens (5.1), elastic training."""
+"""`VaswaniTrainingArguments`: the paper's optimizer (5.3), batch sizes in tokens (5.1), elastic training."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from ..system.processes import join_process_group
 
 @dataclass
 class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
-    """`Seq2SeqTrainingArguments` with the paper's optimizer (5.3), and a batch size in tokens (5.1)."""
+    """`Seq2SeqTrainingArguments` with the paper's optimizer (5.3) and batch sizes in tokens (5.1)."""
 
     option_group = "training"
 
@@ -84,7 +84,7 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     def __post_init__(self) -> None:
         # The type checker does not see the fields of the base class.
         if self.accelerator_config is None and self.dataloader_pin_memory:  # type: ignore[has-type]
-            self.accelerator_config = {"non_blocking": True}  # else each batch on its way waits for the device
+            self.accelerator_config = {"non_blocking": True}  # else each copy of a batch waits for the device
         by_launcher = map(parse_flag_from_env, ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"))
         if self.fsdp or self.deepspeed or any(by_launcher):
             raise ValueError(

@@ -29,13 +29,14 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
     """Mean of the weights of several checkpoints, summed in float64 and returned in float32.
 
     Args:
-        directories: Each with `model.safetensors`, or its shards, or the `adapter_model.safetensors` of PEFT.
+        directories: Each has `model.safetensors`, or its shards, or PEFT's `adapter_model.safetensors`.
 
     Returns:
         The averaged state dict.
 
     Raises:
-        ValueError: There are none, or one has no weights; their tensors differ in name or shape, or are not finite.
+        ValueError: The list is empty, or a checkpoint has no weights; tensors differ in name or shape, or are not
+            finite.
         OSError: A file is damaged.
     """
     paths = [*map(Path, directories)]
@@ -63,15 +64,15 @@ class CheckpointAveraging(TrainerCallback):
     """Leaves the average of the last checkpoints in the trainer's model when training ends.
 
     `trainer.save_model()` then saves the average. The checkpoints themselves stay as they are, and training can be
-    resumed from them. When training is resumed, earlier checkpoints in `output_dir` are averaged, too, up to the one
-    that it resumes from; later ones belong to another run. Damaged ones are left out, with a warning.
+    resumed from them. A resumed training also averages earlier checkpoints in `output_dir`, up to the one that it
+    resumes from; later ones belong to another run. Damaged ones are left out, with a warning.
 
-    Of a `PeftModel`, the parameters of the active adapter are averaged; with LoRA these are A and B, each for itself.
+    In a `PeftModel`, the parameters of the active adapter are averaged; with LoRA these are A and B, separately.
 
     Args:
         last: Number of checkpoints averaged (paper: 5 for base, 20 for big); fewer if fewer were written.
-        every_minutes: Minutes between checkpoints (paper: 10), which are saved in addition to those of `save_strategy`.
-            The last step is then saved, too.
+        every_minutes: Minutes between checkpoints (paper: 10) that are saved in addition to those by `save_strategy`.
+            The last step is then also saved.
 
     Attributes:
         averaged: Directories of the averaged checkpoints, oldest first.
@@ -79,7 +80,7 @@ class CheckpointAveraging(TrainerCallback):
     Raises:
         ValueError: `last` is not positive. From `train()`: `save_strategy` writes no checkpoints, or
             `load_best_model_at_end` asks for other weights, `save_total_limit` keeps fewer than are averaged
-            (`VaswaniTrainer` keeps them in any case), or a model that is no `PeftModel` has adapters.
+            (`VaswaniTrainer` keeps them in any case), or a model that is not a `PeftModel` has adapters.
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
@@ -88,11 +89,11 @@ class CheckpointAveraging(TrainerCallback):
         self.last = last
         self.every_minutes = every_minutes
         self.averaged: list[Path] = []
-        self._steps: set[int] = set()  # whose checkpoints belong to this run
+        self._steps: set[int] = set()  # of the checkpoints that belong to this run
         self._saved_at = 0.0
 
     def check(self, args: TrainingArguments) -> None:
-        """Raise the ValueError that `train()` would raise, before anything expensive is done."""
+        """Raise the ValueError that `train()` would raise, before any expensive work."""
         if args.load_best_model_at_end:
             raise ValueError("load_best_model_at_end: it excludes the averaging of checkpoints; set one or the other")
         if not isinstance(args, VaswaniTrainingArguments) and 0 < (args.save_total_limit or 0) < self.last:
@@ -133,7 +134,7 @@ class CheckpointAveraging(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         PartialState().wait_for_everyone()  # the main process may still be writing the last one
-        if state.global_step in signal_steps(state):  # and then resumed only to end there
+        if state.global_step in signal_steps(state):  # it may be resumed only to end there
             self._steps.add(state.global_step)
         self.averaged = on_main_process(lambda: self._load_average(args.output_dir, kwargs["model"]))
         if self.averaged:
@@ -156,14 +157,14 @@ class CheckpointAveraging(TrainerCallback):
         if directories and hasattr(model, "peft_config"):
             _load_average_adapters(directories, model)
         elif directories:
-            # Tensors that checkpoints lack are tied to others, or constant.
+            # Tensors missing from checkpoints are tied to others, or constant.
             model.load_state_dict(average_checkpoints(directories), strict=False)
         return directories
 
 
 def _load_average_adapters(directories: list[Path], model: Any) -> None:
-    """Load the average of the active adapters into a `PeftModel`; the weights beneath are not in its checkpoints."""
-    from peft import set_peft_model_state_dict  # whoever has such a model has the package
+    """Load the average of the active adapters into a `PeftModel`; its checkpoints do not have the base weights."""
+    from peft import set_peft_model_state_dict  # such a model needs the package anyway
 
     for name in model.active_adapters:
         folders = [directory if name == "default" else directory / name for directory in directories]
@@ -171,7 +172,7 @@ def _load_average_adapters(directories: list[Path], model: Any) -> None:
 
 
 def checkpoints_to_average(output_dir: str | Path) -> dict[int, Path]:
-    """The checkpoints of a training by step, oldest first, without those saved only because of a signal."""
+    """The checkpoints of a training by step, oldest first, except those saved only because of a signal."""
     checkpoints = list_checkpoints(output_dir)
     if not checkpoints or not (path := [*checkpoints.values()][-1] / TRAINER_STATE_NAME).is_file():
         return checkpoints

@@ -19,15 +19,15 @@ logger = logging.get_logger(__name__)
 
 
 class TrainingTotals(TrainerCallback, ExportableState):
-    """Time and tokens that a training has spent.
+    """Time and tokens spent by a training.
 
-    Checkpoints hold them, so that a resumed training continues to count.
+    Checkpoints store them, so that a resumed training continues to count.
 
     Attributes:
         seconds: Duration of the training.
-        device_seconds: The same, summed over the processes that took part.
+        device_seconds: Duration summed over the processes that took part.
         processor_seconds: Processor time of all threads of this process.
-        target_tokens: Target tokens trained on, over all processes; a tensor during training, so that counting need
+        target_tokens: Target tokens trained on, over all processes; a tensor during training, so that counting does
             not wait for the device.
     """
 
@@ -57,7 +57,7 @@ class TrainingTotals(TrainerCallback, ExportableState):
 
     @classmethod
     def in_checkpoint(cls, state: TrainerState) -> dict[str, Any]:
-        """The attributes in the checkpoint that training resumes from, as `state` makes them; 0 if training begins."""
+        """The attributes in the checkpoint that training resumes from, as by `state`; 0 if training begins."""
         saved = state.stateful_callbacks.get(cls.__name__) if state.global_step else None
         return (saved or cls().state())["attributes"]
 
@@ -69,13 +69,13 @@ class TrainingTotals(TrainerCallback, ExportableState):
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self.__dict__.update(self.state()["attributes"])
-        self._processes = 0  # the time stands still
+        self._processes = 0  # the clock stops
 
 
 def minutes_since(began: float, args: TrainingArguments) -> float:
-    """Minutes since `began`, a time of the main process's `time.monotonic`, the same on all. Collective.
+    """Minutes since `began`, by the main process's `time.monotonic`; equal on all processes. Collective.
 
-    Clocks of processes differ, but all must stop, save, or set a rate at the same step.
+    Clocks of processes differ, but all processes must stop, save, or set a rate at the same step.
     """
     minutes = (time.monotonic() - began) / 60
     if args.world_size > 1:
@@ -84,12 +84,12 @@ def minutes_since(began: float, args: TrainingArguments) -> float:
 
 
 def training_began(state: TrainerState) -> float:
-    """When training would have begun without interruptions, on the monotonic clock."""
+    """The time, on the monotonic clock, at which training would have begun without interruptions."""
     return time.monotonic() - TrainingTotals.in_checkpoint(state)["seconds"]
 
 
 def have_passed(minutes: float, began: float, args: TrainingArguments, step: int) -> bool:
-    """Whether `minutes_since` is at least `minutes`, at a step at which all processes ask. Collective."""
+    """Whether `minutes_since` is at least `minutes`; checked only at some steps, by all processes. Collective."""
     return may_synchronize(args, step) and minutes_since(began, args) >= minutes
 
 
@@ -97,7 +97,7 @@ class TimeLimit(TrainerCallback):
     """Ends training with a checkpoint after some minutes, for runs of equal time on any machine.
 
     Args:
-        minutes: Minutes of training; those between an interruption and the resumption do not count.
+        minutes: Minutes of training; time between an interruption and the resumption does not count.
     """
 
     def __init__(self, minutes: float) -> None:
@@ -109,7 +109,7 @@ class TimeLimit(TrainerCallback):
         control.should_training_stop |= self.is_over(state)
 
     def is_over(self, state: TrainerState) -> bool:
-        """Whether the training in a checkpoint has reached the limit."""
+        """Whether the training of a checkpoint has reached the limit."""
         return TrainingTotals.in_checkpoint(state)["seconds"] >= 60 * self.minutes
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -121,7 +121,7 @@ class TimeLimit(TrainerCallback):
 class EarlyStopping(TrainerCallback):
     """Saves a checkpoint and ends training if `metric_for_best_model` has not improved for `patience` evaluations.
 
-    It decides by the values in the log, which checkpoints have, so that a resumed training ends at the same step.
+    It decides by the logged values, which checkpoints contain, so that a resumed training ends at the same step.
     """
 
     def __init__(self, patience: int) -> None:
@@ -132,7 +132,7 @@ class EarlyStopping(TrainerCallback):
 
     def on_evaluate(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._stop_without_progress(args, state, control)
-        control.should_save |= control.should_training_stop  # so that the last steps are in the average
+        control.should_save |= control.should_training_stop  # so that the average includes the last steps
 
     def _stop_without_progress(self, args: TrainingArguments, state: TrainerState, control: TrainerControl) -> None:
         name = f"eval_{args.metric_for_best_model.removeprefix('eval_')}"
@@ -147,7 +147,7 @@ class EarlyStopping(TrainerCallback):
                 )
 
 
-# For each logged value, its name in the bar and its format.
+# Name in the bar, and format, of each logged value.
 _SHOWN = {
     "loss": ("loss", "{:.3f}"),
     "eval_loss": ("eval_loss", "{:.3f}"),
@@ -161,12 +161,12 @@ _MINUTES = "{n:.1f}/{total:g} min  {percentage:.0f}%{postfix}"
 
 
 class TrainingProgress(ProgressCallback):
-    """A progress bar with loss, learning rate, target tokens per second and padding share; in a pipe, lines of them.
+    """A progress bar with loss, learning rate, target tokens per second and padding share; in a pipe, lines of text.
 
-    Replaces the trainer's own: `trainer.remove_callback(ProgressCallback)`, then `trainer.add_callback(...)`.
+    It replaces the trainer's own: `trainer.remove_callback(ProgressCallback)`, then `trainer.add_callback(...)`.
 
     Args:
-        max_minutes: Minutes after which `TimeLimit` ends the training, counted instead of steps.
+        max_minutes: Minutes after which `TimeLimit` ends the training; the bar then counts these instead of steps.
     """
 
     def __init__(self, max_minutes: float | None = None) -> None:
@@ -211,7 +211,7 @@ class TrainingProgress(ProgressCallback):
 
 
 def derived_seed(*numbers: int) -> int:
-    """A seed of 32 bits for a part of the work, whichever process does it: a hash of non-negative integers."""
+    """A 32-bit seed for a part of the work, whichever process does it: a hash of non-negative integers."""
     return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
@@ -219,11 +219,11 @@ class SeedByRank(TrainerCallback):
     """Seeds the generators of each rank from (seed, rank, step) when training begins.
 
     The trainer seeds all ranks alike, so that their initial weights are equal. Their dropout masks, however, must be
-    independent. When training is resumed, the trainer then loads the generators' states from the checkpoint. A rank for
-    which the checkpoint has none, because another number of processes wrote it, keeps its seed from (seed, rank, step).
-    One process that starts at step 0 is left as it is.
+    independent. When training is resumed, the trainer then loads the generators' states from the checkpoint. A rank
+    without a state there, because another number of processes wrote the checkpoint, keeps its seed from (seed, rank,
+    step). A single process that starts at step 0 is left unchanged.
 
-    `VaswaniTrainer` has it already; the stock trainer takes it as a callback.
+    `VaswaniTrainer` includes it; the stock trainer takes it as a callback.
     """
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

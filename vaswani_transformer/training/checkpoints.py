@@ -1,11 +1,11 @@
-"""Checkpoints on disk: which there are, whether they are complete, and which may be deleted.
+"""Checkpoints on disk: which exist, whether they are complete, and which may be deleted.
 
 OUTPUT_DIR/_incomplete/checkpoint-N/    while it is written; the remains of an interrupted save are deleted
-OUTPUT_DIR/checkpoint-N/                complete: what `Seq2SeqTrainer` saves, and `manifest.json`
+OUTPUT_DIR/checkpoint-N/                complete: the files of `Seq2SeqTrainer`, and `manifest.json`
 
 `Seq2SeqTrainer` saves the model, its tokenizer, the optimizer, the scheduler, the random states of every rank, the
 arguments, and `trainer_state.json` with the step, the log and the states of callbacks. The manifest has the size and
-SHA-256 of every other file but config.json. Of PEFT's model, the adapters are saved instead.
+SHA-256 of every other file except config.json. Of a PEFT model, only the adapters are saved.
 """
 
 import re
@@ -25,7 +25,7 @@ from ..system.processes import on_each_machine, on_main_process
 
 logger = logging.get_logger(__name__)
 
-STAGING_NAME = "_incomplete"  # the trainer's pushes to the Hub leave out what begins with an underscore
+STAGING_NAME = "_incomplete"  # the trainer's pushes to the Hub skip names that begin with an underscore
 
 
 def list_checkpoints(output_dir: str | Path) -> dict[int, Path]:
@@ -36,9 +36,9 @@ def list_checkpoints(output_dir: str | Path) -> dict[int, Path]:
 
 
 def checkpoint_damage(directory: Path, needs_manifest: bool = True) -> str | None:
-    """What is wrong with a checkpoint; None if each file is as its manifest says.
+    """Describe the damage of a checkpoint; None if each file is as its manifest says.
 
-    One without a manifest is damaged only if it `needs_manifest`; the stock trainer writes none.
+    A checkpoint without a manifest is damaged only if it `needs_manifest`; the stock trainer writes none.
     """
     if not needs_manifest and directory.is_dir() and not (directory / MANIFEST_NAME).is_file():
         return None
@@ -70,7 +70,7 @@ def verify_checkpoint(directory: Path) -> None:
 
 
 def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
-    """The newest checkpoint from which training can resume, or None. Collective; a warning names those skipped."""
+    """The newest checkpoint from which training can resume, or None; a warning names skipped ones. Collective."""
     names = on_main_process(lambda: [directory.name for directory in list_checkpoints(output_dir).values()])
     for directory in (Path(output_dir, name) for name in reversed(names)):
         try:
@@ -84,7 +84,7 @@ def newest_complete_checkpoint(output_dir: str | Path) -> Path | None:
 
 
 def remove_incomplete(output_dir: str | Path) -> None:
-    """Delete what interrupted saves and deletions left; a warning names each unfinished checkpoint."""
+    """Delete the remains of interrupted saves and deletions; a warning names each unfinished checkpoint."""
     staging = Path(output_dir, STAGING_NAME)
     for directory in list_checkpoints(staging).values():
         logger.warning(f"{Path(output_dir, directory.name)}: skipped, the training ended while it was written")
@@ -97,8 +97,8 @@ def remove_surplus(output_dir: Path, limit: int, step: int, needed: Iterable[int
     Args:
         output_dir: Directory of the checkpoints.
         limit: Number of checkpoints to keep.
-        step: Step of the newest checkpoint, which is kept. Later ones belong to another training and are not counted.
-        needed: Steps whose checkpoints are kept, too.
+        step: Step of the newest checkpoint, which is kept. Later ones belong to another training and do not count.
+        needed: Steps of other checkpoints to keep.
     """
     checkpoints = {each: directory for each, directory in list_checkpoints(output_dir).items() if each <= step}
     deletable = [directory for each, directory in checkpoints.items() if each not in {step, *needed}]
@@ -107,7 +107,7 @@ def remove_surplus(output_dir: Path, limit: int, step: int, needed: Iterable[int
 
 
 def publish_files(staged: Path, directory: Path) -> None:
-    """Move files into a directory, each atomically, the weights last, and then the manifest."""
+    """Move files into a directory, each atomically: first other files, then the weights, then the manifest."""
     files = [path for path in staged.rglob("*") if path.is_file()]
     (directory / MANIFEST_NAME).unlink(missing_ok=True)
     for path in sorted(files, key=lambda path: (path.name == MANIFEST_NAME, path.suffix == ".safetensors", path)):

@@ -1,4 +1,4 @@
-"""Embeddings to start a training from, by which tokens occur together (opt-in): the authors' are random (3.4)."""
+"""Initial embeddings from the co-occurrence of tokens (opt-in); the authors' are random (3.4)."""
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from ..data.corpora import evenly_spaced
 # Share of co-occurrence in an embedding. Random parts fill up its norm, which is about 1.
 _SHARE = 0.95
 _MOST_PAIRS = 100_000
-# More vectors and iterations make the approximate decomposition closer to the exact one.
+# More vectors and iterations bring the approximate decomposition closer to the exact one.
 _MORE_VECTORS, _ITERATIONS = 33, 3
 
 
@@ -21,13 +21,13 @@ def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed:
     They are approximate left singular vectors of a matrix of tokens and sentence pairs, source and target together,
     times the roots of the singular values: latent semantic analysis in two languages (Dumais et al. 1997), with another
     weighting. Where a token occurs in a pair, the matrix has `(number of pairs with the token)^-0.5 * (sum of that over
-    the pair's tokens)^-0.5`; elsewhere zero. The first singular vector is left out: it shows mostly frequency. A random
-    rotation spreads the strong components over all coordinates.
+    the pair's tokens)^-0.5`; elsewhere zero. The first singular vector is left out, since it reflects mostly frequency.
+    A random rotation spreads the strong components over all coordinates.
 
     Args:
-        pairs: With `input_ids` and `labels`; of more than 100,000, so many are taken, spread evenly.
+        pairs: Rows with `input_ids` and `labels`; at most 100,000 of them, evenly spaced, are used.
         vocabulary, d_model: Number of tokens, and width of their embeddings.
-        seed: Of the rotation.
+        seed: Seed of the rotation.
 
     Returns:
         `[vocabulary, d_model]`; zeros for tokens that do not occur, and for all tokens of a single pair.
@@ -56,7 +56,7 @@ def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed:
 def set_embeddings(model: PreTrainedModel, directions: torch.Tensor) -> None:
     """Turn a new model's random embeddings towards `directions` `[vocabulary, d_model]`, where these are not zero.
 
-    A target vocabulary of its own has the first entries of the vocabulary.
+    A separate target vocabulary has the first entries of the vocabulary.
     """
     for weights in {stack.embed_tokens.weight for stack in (model.get_encoder(), model.get_decoder())}:
         rows = directions[: len(weights)]

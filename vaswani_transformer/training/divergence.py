@@ -19,7 +19,7 @@ def spread_non_finite(loss: torch.Tensor) -> torch.Tensor:
     """The loss itself; if it is not finite, its whole gradient becomes NaN.
 
     A sum that overflows would have finite gradients. The NaN reaches every rank with the all-reduce of the gradients,
-    and needs no communication of its own.
+    and needs no extra communication.
     """
     return loss * torch.where(loss.detach().isfinite(), 1.0, math.nan)
 
@@ -33,8 +33,8 @@ class DivergenceGuard(TrainerCallback):
     """Ends training when the norm of the gradients, or a weight, is not finite.
 
     After the all-reduce all ranks have the same gradients, so all of them raise at the same step. On a CPU this happens
-    before the optimizer applies the gradients. On a GPU the host reads the result one step later, so that it need not
-    wait for the device, but always before an evaluation, a checkpoint or the end of training.
+    before the optimizer applies the gradients. On a GPU the host reads the result one step later, so as not to wait
+    for the device, but always before an evaluation, a checkpoint or the end of training.
 
     With fp16 the gradient scaler skips steps whose gradients overflow. They count as divergence only once the loss
     scale is 1 or less.
@@ -43,7 +43,7 @@ class DivergenceGuard(TrainerCallback):
         DivergenceError: From `train()`.
     """
 
-    # A step; whether its gradients are finite, a scalar in host memory; and the event after which that is valid.
+    # A step; whether its gradients are finite, a scalar in host memory; and the event after which the scalar is valid.
     _pending: tuple[int, torch.Tensor, torch.Event | None] | None = None
 
     def on_pre_optimizer_step(
@@ -66,7 +66,7 @@ class DivergenceGuard(TrainerCallback):
             self.check_weights(kwargs["model"], args, state)
 
     def check_weights(self, model: torch.nn.Module, args: TrainingArguments, state: TrainerState) -> None:
-        """Raise DivergenceError unless all weights are finite; a weight decay of NaN spoils them with a finite loss."""
+        """Raise DivergenceError unless all weights are finite; a weight decay of NaN spoils them at a finite loss."""
         if not total_norm(model.parameters(), math.inf).isfinite():
             raise self._error(state.global_step, "weights", args)
 

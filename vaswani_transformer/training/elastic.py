@@ -1,15 +1,15 @@
-"""Elastic training: final weights that do not depend on the number of processes, bit for bit.
+"""Elastic training: final weights are bit-identical for any number of processes.
 
 Every global batch is divided into the same number of virtual ranks, on any number of processes. Three properties make
 the result of a step independent of the processes:
 
-- a virtual rank's micro-batch and its dropout masks follow from the seed, the step and its number alone;
+- a virtual rank's micro-batch and dropout masks depend on the seed, the step and its number alone;
 - its gradient is computed separately, not accumulated onto that of another virtual rank;
-- gradients are added in the order of one fixed binary tree, also where its branches lie on different processes.
+- gradients are added in the order of one fixed binary tree, even where its branches lie on different processes.
 
-Floating-point sums depend on their order, which is why the all-reduce of `DistributedDataParallel` is not used. The
-guarantee holds for one version of PyTorch, one type of processor and one number of threads, since other kernels may be
-chosen otherwise; the trainer fixes the number of threads. On GPUs the kernels must also be deterministic
+Floating-point sums depend on their order, which rules out the all-reduce of `DistributedDataParallel`. The guarantee
+holds for one version of PyTorch, one type of processor and one number of threads, since PyTorch may otherwise choose
+other kernels; the trainer fixes the number of threads. On GPUs the kernels must also be deterministic
 (`full_determinism`).
 """
 
@@ -59,10 +59,10 @@ class VirtualRanks:
         return ((virtual_rank + 1) * self.processes - 1) // self.count
 
     def tree_sum(self, compute: Callable[[int], list[torch.Tensor]]) -> list[torch.Tensor]:
-        """Sum of the tensors of all virtual ranks, with the same bits on every process.
+        """Sum of the tensors of all virtual ranks, bit-identical on every process.
 
         Args:
-            compute: Returns the tensors of a virtual rank, in the same shapes for each; called once for each virtual
+            compute: Returns the tensors of a virtual rank, with the same shapes for each; called once for each virtual
                 rank of this process, in ascending order. The tensors are overwritten.
         """
         sending: list[tuple[distributed.Work, torch.Tensor]] = []  # a buffer must live until it is sent
@@ -82,10 +82,10 @@ class VirtualRanks:
         compute: Callable[[int], list[torch.Tensor]],
         sending: list[tuple[distributed.Work, torch.Tensor]],
     ) -> list[torch.Tensor]:
-        """Sum of the virtual ranks from `first` to `last`, excluded; complete only on the owner of `first`.
+        """Sum of the virtual ranks from `first` to `last`, exclusive; complete only on the owner of `first`.
 
         On other processes the result is a partial sum, for its shapes, or empty. The order is post-order, so that at
-        most log2(count) + 1 partial sums are alive. A process waits for another only when its own block is computed.
+        most log2(count) + 1 partial sums are alive. A process waits for another only after computing its own block.
         """
         if last - first == 1:
             return compute(first) if self.owner(first) == self.process else []
@@ -97,7 +97,7 @@ class VirtualRanks:
             buffer = _flatten(right)
             sending.append((distributed.isend(buffer, to), buffer))
         if self.process == to != source:
-            buffer = _flatten(left)  # has the size and type of what arrives
+            buffer = _flatten(left)  # has the size and type of the received one
             distributed.recv(buffer, source)
             right = _unflatten(buffer, left)
         if self.process == to:
@@ -119,8 +119,8 @@ class VirtualRankSampler:
     """Yields, for each global batch, one list for each process: the micro-batches of its virtual ranks.
 
     `accelerate` deals the lists out in turn. Each process therefore takes one item from its loader in each step, and
-    the number of steps, also of those to skip after resuming, does not depend on the number of processes.
-    `micro_batches` yields those of all virtual ranks in turn.
+    the number of steps, including steps to skip after resuming, does not depend on the number of processes.
+    `micro_batches` yields the micro-batches of all virtual ranks in turn.
     """
 
     def __init__(self, micro_batches: TokenBudgetBatchSampler, ranks: VirtualRanks) -> None:
@@ -141,7 +141,7 @@ class VirtualRankSampler:
 
 
 class MicroBatches(torch.utils.data.Dataset):
-    """A dataset of collated micro-batches; the index of one is the list of its rows.
+    """A dataset of collated micro-batches; the index of a micro-batch is the list of its rows.
 
     `collate` turns a list of rows into a micro-batch. It must not draw random numbers.
     """

@@ -13,10 +13,10 @@ from .trainer import VaswaniTrainer
 class ElasticTrainer(VaswaniTrainer):
     """`VaswaniTrainer` for `args.virtual_ranks`; see `elastic.py`.
 
-    An item of its training batches is a list: the micro-batches of this process's virtual ranks.
+    Each training batch is a list: the micro-batches of this process's virtual ranks.
 
     Raises:
-        ValueError: There are more processes than virtual ranks; or as `VaswaniTrainer`.
+        ValueError: There are more processes than virtual ranks; or as from `VaswaniTrainer`.
     """
 
     def __init__(self, model: Any, args: Any, **kwargs: Any) -> None:
@@ -36,7 +36,7 @@ class ElasticTrainer(VaswaniTrainer):
         return super().make_train_loader(MicroBatches(rows, collate), micro_batches, list)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list, torch.Tensor]:
-        """Count the target tokens over all virtual ranks, where the base class sees a list."""
+        """Count the target tokens over all virtual ranks; the base class sees a list."""
         batches, _ = super().get_batch_samples(*args, **kwargs)
         count = torch.stack([batch["labels"].ne(-100).sum() for batch in batches[0]]).sum()
         num_items = self.accelerator.gather(count.to(self.args.device)).sum()
@@ -46,7 +46,7 @@ class ElasticTrainer(VaswaniTrainer):
     def training_step(
         self, model: torch.nn.Module, inputs: list[MicroBatch], num_items_in_batch: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Compute each virtual rank's gradient separately, and add all in the order of the tree."""
+        """Compute each virtual rank's gradient separately, and add them in the order of the tree."""
         # Unwrapped, since `DistributedDataParallel` would add gradients in another order.
         model = self.accelerator.unwrap_model(model, keep_torch_compile=True)
         parameters = [weights for weights in model.parameters() if weights.requires_grad]
@@ -68,7 +68,7 @@ class ElasticTrainer(VaswaniTrainer):
         return losses[0]
 
     def mean_losses(self) -> dict[str, float]:
-        """The losses to log; the trainer's mean over processes would round differently for each number of them."""
+        """The losses to log; the rounding of the trainer's mean would depend on the number of processes."""
         loss, likelihood = torch.stack(self._losses).double().mean(0).tolist()
         return {"loss": loss, "nll_loss": likelihood}
 

@@ -6,9 +6,9 @@ from transformers import PreTrainedConfig
 def training_flops(config: PreTrainedConfig, sentences: int, source_length: int, target_length: int) -> float:
     """Operations of the matrix products of a forward and a backward pass over a batch.
 
-    The backward pass takes twice as many as the forward pass: the gradients of both factors. What gradient
-    checkpointing computes a second time is not counted, for it adds nothing to the training. The lengths are tokens of
-    a sentence, padding included.
+    The backward pass takes twice as many as the forward pass: the gradients of both factors. Recomputation by gradient
+    checkpointing is not counted, because it adds nothing to the training. The lengths are tokens of a sentence, padding
+    included.
     """
     encoder_layer = _attention_multiply_adds(config, source_length, source_length)
     encoder_layer += 2 * source_length * config.d_model * config.d_ff

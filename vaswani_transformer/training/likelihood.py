@@ -12,9 +12,9 @@ from .loss import LabelSmoothedLoss
 class CorpusLikelihood(LabelSmoothedLoss):
     """Sums the negative log-likelihood over an evaluation's target tokens, each pair once.
 
-    For a trainer's `compute_loss_func` while it evaluates. The trainer itself averages the means of batches, which have
-    different numbers of tokens. On several processes it also repeats pairs to even the batches; accelerate leaves those
-    out again.
+    It is a trainer's `compute_loss_func` during evaluation. The trainer itself averages the means of batches, which
+    have different numbers of tokens. On several processes it also repeats pairs to even the batches; accelerate removes
+    the repeated ones.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -25,7 +25,7 @@ class CorpusLikelihood(LabelSmoothedLoss):
     def __call__(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        """The mean over the batch, in nats a token. Collective."""
+        """The mean over the batch, in nats per token. Collective."""
         logits = outputs["logits"].flatten(0, 1).float()  # [batch * target, vocabulary]
         nats = F.cross_entropy(logits, labels.flatten(), reduction="none").view_as(labels)  # 0 where labels are ignored
         pairs = torch.stack([nats.sum(-1), labels.ne(-100).sum(-1)], dim=-1)  # [batch, 2]
@@ -34,7 +34,7 @@ class CorpusLikelihood(LabelSmoothedLoss):
         return total_nats / tokens
 
     def mean(self) -> float | None:
-        """The mean over all tokens since the beginning; None if there were none."""
+        """The mean over all tokens since the beginning; None without tokens."""
         if not self._pairs:
             return None
         nats, tokens = torch.cat(self._pairs).cpu().double().sum(0).tolist()

@@ -9,11 +9,11 @@ from .divergence import spread_non_finite
 
 
 class SmoothedCrossEntropy(torch.autograd.Function):
-    """Cross-entropy with the smoothed target, and the plain one, each summed over the labels.
+    """Cross-entropy with the smoothed target, and with the plain one, each summed over the labels.
 
     Its gradient is the prediction minus the target, written over the probabilities. Autograd would need three more
-    tensors of this size, the largest of a step. With log-probabilities, whose exponentials the gradient
-    needs, it would take 1.3 to 1.5 times as long on a CPU.
+    tensors of this size, the largest of a step. Storing log-probabilities, whose exponentials the gradient needs, would
+    take 1.3 to 1.5 times as long on a CPU.
     """
 
     @staticmethod
@@ -45,9 +45,9 @@ class SmoothedCrossEntropy(torch.autograd.Function):
 class LabelSmoothedLoss:
     """Cross-entropy with the smoothed target of Szegedy et al.: epsilon spread evenly over the whole vocabulary.
 
-    For a trainer's `compute_loss_func`. The trainer passes the number of target tokens of the global batch, over all
-    processes and accumulation steps, so that the gradient does not depend on how the batch was divided. Without
-    gradients, in evaluation, the plain negative log-likelihood is returned, whose exponential is the perplexity of
+    It is a trainer's `compute_loss_func`. The trainer passes the number of target tokens of the global batch, over all
+    processes and accumulation steps, so that the gradient does not depend on the division of the batch. Without
+    gradients, in evaluation, it returns the plain negative log-likelihood, whose exponential is the perplexity of
     the batch.
 
     Args:
@@ -61,11 +61,11 @@ class LabelSmoothedLoss:
     def __call__(
         self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
-        """The loss, a scalar in nats a token.
+        """The loss, a scalar in nats per token.
 
         Args:
-            outputs: With `logits` `[batch, target, vocabulary]`.
-            labels: `[batch, target]`, -100 where nothing is to be predicted.
+            outputs: The model's output, with `logits` `[batch, target, vocabulary]`.
+            labels: `[batch, target]`, -100 at positions to ignore.
             num_items_in_batch: Divisor of the sum; by default the number of these labels.
         """
         logits, labels = outputs["logits"].flatten(0, 1).float(), labels.flatten()
@@ -78,9 +78,9 @@ class LabelSmoothedLoss:
         return spread_non_finite(loss / divisor)
 
     def take_likelihood(self) -> torch.Tensor:
-        """The plain negative log-likelihood, divided as the loss, summed over the training batches since the last call.
+        """The plain negative log-likelihood, divided like the loss, summed over training batches since the last call.
 
-        The loss needs it anyway, so that it costs nothing more.
+        The loss computes it anyway, so it costs nothing.
         """
         summed, self._likelihoods = self._likelihoods, torch.zeros(())
         return summed

@@ -1,4 +1,4 @@
-"""Muon, an optimizer for the matrices of the layers (opt-in): the paper's is Adam (5.3)."""
+"""Muon, an optimizer for the matrices of the layers (opt-in); the paper uses Adam (5.3)."""
 
 from collections.abc import Callable, Container, Sequence
 from typing import Any
@@ -9,8 +9,8 @@ import torch.distributed as dist
 from .precision import usable_precisions
 
 
-# Coefficients of the quintic iteration, chosen by Jordan et al. to grow small singular values fastest. They iterate
-# five times, which takes longer.
+# Coefficients of the quintic iteration, chosen by Jordan et al. to grow small singular values fastest. Their five
+# iterations take longer.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS = 3
 _MOMENTUM = 0.95
@@ -19,20 +19,21 @@ _MOMENTUM = 0.95
 class Muon(torch.optim.AdamW):
     """Momentum made orthogonal (Jordan et al. 2024) for matrices; Adam for embeddings, biases and norms.
 
-    The update of a matrix has singular values of about 1, times `0.2 * sqrt(max(rows, columns))` (Liu et al. 2025), so
-    that its size is that of Adam's, and one learning rate serves both.
+    The update of a matrix has singular values of about 1, times `0.2 * sqrt(max(rows, columns))` (Liu et al. 2025). It
+    is therefore as large as Adam's, and both use one learning rate.
 
     Args:
         groups: Parameter groups with `is_matrix`, whether Muon optimizes them, and a decoupled `weight_decay`.
-        lr, betas, eps: The learning rate of all; for the others, Adam's (5.3).
-        is_shared: Whether each rank makes a share of the updates, and gathers the others'. All ranks need the same
+        lr: Learning rate of all parameters.
+        betas, eps: Adam's (5.3), for the other parameters.
+        is_shared: Whether each rank computes a share of the updates, and gathers the rest. All ranks need the same
             gradients.
     """
 
-    # A copy of an optimizer has groups and state only, so that the class has these attributes, too.
+    # A copy of an optimizer has groups and state only, so these are also attributes of the class.
     _is_shared = False
-    # A gradient scaler leaves its work to the step of a fused Adam, which does it for its own parameters alone. Set
-    # again below, since Adam sets it.
+    # A gradient scaler leaves unscaling to the step of a fused Adam, which unscales only its own parameters. Set again
+    # below, since Adam sets it.
     _step_supports_amp_scaling = False
 
     def __init__(
@@ -44,7 +45,7 @@ class Muon(torch.optim.AdamW):
         is_shared: bool = False,
     ) -> None:
         others = [weights for group in groups if not group["is_matrix"] for weights in group["params"]]
-        # On CPUs; the fused kernel reads parameters as if they were contiguous.
+        # On CPUs only; the fused kernel assumes that parameters are contiguous.
         is_fused = all(weights.device.type == "cpu" and weights.is_contiguous() for weights in others)
         super().__init__(groups, lr, betas, eps, weight_decay=0.0, fused=is_fused or None)
         self._step_supports_amp_scaling = False
@@ -53,7 +54,7 @@ class Muon(torch.optim.AdamW):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         groups = self.param_groups
-        # `Adam.step` applies itself to all groups that it sees.
+        # `Adam.step` updates all groups that it sees.
         self.param_groups = [group for group in groups if not group["is_matrix"]]
         try:
             loss = super().step(closure)
@@ -65,7 +66,7 @@ class Muon(torch.optim.AdamW):
         return loss
 
     def _step_matrices(self, group: dict[str, Any]) -> None:
-        by_shape: dict[torch.Size, list[torch.Tensor]] = {}  # of one shape all at once: small products are slow
+        by_shape: dict[torch.Size, list[torch.Tensor]] = {}  # one batch per shape, because small products are slow
         for weights in group["params"]:
             if weights.grad is not None:
                 by_shape.setdefault(weights.shape, []).append(weights)
@@ -73,7 +74,7 @@ class Muon(torch.optim.AdamW):
             gradients = [weights.grad for weights in matrices]
             for weights in matrices:
                 if not self.state[weights]:
-                    # Without a step, Adam could not load a saved state.
+                    # Adam cannot load a saved state without a step.
                     self.state[weights] = {"step": torch.zeros(()), "momentum": torch.zeros_like(weights)}
             momenta = [self.state[weights]["momentum"] for weights in matrices]
             torch._foreach_lerp_(momenta, gradients, 1 - _MOMENTUM)
@@ -89,7 +90,7 @@ def _orthogonalize_by_ranks(matrices: torch.Tensor) -> torch.Tensor:
     """`orthogonalize` the same matrices on all ranks, `[matrices, rows, columns]`. Collective."""
     ranks = dist.get_world_size()
     share = -(-len(matrices) // ranks)
-    mine = (dist.get_rank() * share + torch.arange(share)) % len(matrices)  # ranks too many begin again with the first
+    mine = (dist.get_rank() * share + torch.arange(share)) % len(matrices)  # surplus ranks start over
     part = orthogonalize(matrices[mine]).contiguous()
     parts = [torch.empty_like(part) for _ in range(ranks)]
     dist.all_gather(parts, part)
@@ -97,7 +98,7 @@ def _orthogonalize_by_ranks(matrices: torch.Tensor) -> torch.Tensor:
 
 
 def _fast_dtype(device: torch.device) -> torch.dtype:
-    """bfloat16, as in Jordan et al., where a device has instructions for it; else float32."""
+    """bfloat16, as in Jordan et al., if a device has instructions for it; else float32."""
     if device.type == "cpu":
         names = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
         is_fast = any(getattr(torch.cpu, name, lambda: False)() for name in names)
@@ -107,10 +108,10 @@ def _fast_dtype(device: torch.device) -> torch.dtype:
 
 
 def parameter_groups(model: torch.nn.Module, weight_decay: float, decayed: Container[str]) -> list[dict[str, Any]]:
-    """Groups for `Muon`: the matrices of linear layers without the softmax, and all other parameters but frozen ones.
+    """Groups for `Muon`: matrices of linear layers except the softmax, and all other parameters that are not frozen.
 
-    A softmax that shares the matrix of an embedding is an embedding. The weight decay is for the parameters that
-    `decayed` names, such as `Trainer.get_decay_parameter_names` returns, which leaves out biases and norms.
+    A softmax that shares the matrix of an embedding counts as an embedding. The weight decay applies to the parameters
+    that `decayed` names, as returned by `Trainer.get_decay_parameter_names`, which leaves out biases and norms.
     """
     linear = {
         f"{name}.weight"
@@ -134,8 +135,8 @@ def orthogonalize(matrices: torch.Tensor) -> torch.Tensor:
         matrices: `[..., rows, columns]`
 
     Returns:
-        The same shape. Singular values above about 1/30 of the matrix's norm are then at least 0.65; smaller ones grow
-        at least twenty-fold, relative to the norm.
+        `[..., rows, columns]`. Singular values above about 1/30 of the matrix's norm become at least 0.65; smaller ones
+        grow at least twenty-fold, relative to the norm.
     """
     if matrices.shape[-2] > matrices.shape[-1]:
         return orthogonalize(matrices.mT).mT

@@ -1,4 +1,4 @@
-"""Which precision trains a model fastest on this machine, measured on a small piece of the model.
+"""Measures which precision trains a model fastest on this machine, on a small piece of the model.
 
 Instructions for 16-bit products are fast on some processors and slow on others; conversions cost more in a small model.
 """
@@ -17,12 +17,12 @@ from .loss import LabelSmoothedLoss
 
 DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
-_LENGTH = 25  # of a sentence in the measured batch
-_MOST_TOKENS = {"cpu": 400, "cuda": 8000}  # in that batch; more change the ratios little, and allow fewer rounds
+_LENGTH = 25  # tokens of a sentence in the measured batch
+_MOST_TOKENS = {"cpu": 400, "cuda": 8000}  # of that batch; more change the ratios little, and allow fewer rounds
 
 
 def usable_precisions(device: torch.device) -> list[str]:
-    """The precisions in which a device can train, with less rounding first."""
+    """The precisions in which a device can train, from less rounding to more."""
     if device.type == "cpu":
         return ["float32", *(["bf16"] if has_products_of("bfloat16") else [])]
     if device.type != "cuda":
@@ -33,16 +33,16 @@ def usable_precisions(device: torch.device) -> list[str]:
 def relative_speeds(
     config: PreTrainedConfig, device: torch.device, tokens: int, seconds: float = 0.5
 ) -> dict[str, float]:
-    """The training speed in each precision that a device can train in, divided by float32's.
+    """The training speed in each precision that a device can train in, relative to float32.
 
-    The measured model has one layer on each side. A share of the target tokens reaches the projection onto the
-    vocabulary, as if it came once for all layers.
+    The measured model has one encoder and one decoder layer. Only a share of the target tokens reaches the projection
+    onto the vocabulary, since a full model has one projection for all layers.
 
     Args:
         config: The configuration of the model to train, vocabulary size included.
         device: Where it trains.
         tokens: Target tokens of a batch on the device.
-        seconds: How long to measure, about.
+        seconds: Approximate duration of the measurement.
     """
     if usable_precisions(device) == ["float32"]:
         return {"float32": 1.0}
@@ -68,10 +68,10 @@ def relative_speeds(
 
 
 def compare(precisions: Sequence[str], work: Callable[[str], object], seconds: float) -> dict[str, float]:
-    """The speed of some work in each precision, divided by that in the first.
+    """The speed of some work in each precision, relative to the first.
 
-    All are timed in turn until the seconds have passed, and the fastest run of each counts, because other programs slow
-    some of them.
+    All are timed in turn until the seconds have passed. The fastest run of each counts, because other programs slow
+    some runs.
     """
     for precision in precisions:
         work(precision)  # the first run loads libraries
@@ -85,7 +85,7 @@ def compare(precisions: Sequence[str], work: Callable[[str], object], seconds: f
 
 
 def fastest_precision(speeds: Mapping[str, float], margin: float = 1.05) -> str:
-    """The fastest precision; one that rounds more, which comes later, must be faster by this factor."""
+    """The fastest precision; a later one, which rounds more, must be faster by the factor `margin`."""
     chosen = next(iter(speeds))
     for precision, speed in speeds.items():
         if speed > margin * speeds[chosen]:

@@ -18,7 +18,7 @@ from .callbacks import TrainingTotals, minutes_since, training_began
 
 logger = logging.get_logger(__name__)
 
-# The longest warm-up, as a share of a training's minutes. The paper's has 4 % of its steps.
+# The longest warm-up, as a share of a training's minutes. The paper's takes 4 % of its steps.
 WARMUP_SHARE = 0.1
 _CUT = "warmup_cut"  # name in `TrainerState.stateful_callbacks`
 
@@ -42,7 +42,7 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor
 
 
 class WarmupCheck(TrainerCallback):
-    """Warns of a training that ends before its learning rate has risen for `warmup_steps` steps."""
+    """Warns if training will end before its learning rate has risen for `warmup_steps` steps."""
 
     def __init__(self, warmup_steps: int) -> None:
         self.warmup_steps = warmup_steps
@@ -61,37 +61,37 @@ class WarmupCheck(TrainerCallback):
 class NoamSchedule(WarmupCheck):
     """Applies the paper's learning rate in any `Trainer`; `learning_rate` and `lr_scheduler_type` have no effect.
 
-    The rate depends only on the trainer's step counter, so that resuming does not change it. A log entry has
-    the rate of its own step. Arguments and errors as in `noam_learning_rate`.
+    The rate depends only on the trainer's step counter, so resuming does not change it. A log entry has the rate of its
+    own step. Arguments and errors as in `noam_learning_rate`.
     """
 
     def __init__(self, warmup_steps: int = 4000, factor: float = 1.0) -> None:
-        noam_learning_rate(1, 1, warmup_steps, factor)  # raises for wrong arguments
+        noam_learning_rate(1, 1, warmup_steps, factor)  # raises on invalid arguments
         super().__init__(warmup_steps)
         self.factor = factor
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        d_model = kwargs["model"].config.hidden_size  # models of transformers have it under this name
+        d_model = kwargs["model"].config.hidden_size  # its name in models of transformers
         rate = noam_learning_rate(state.global_step + 1, d_model, self.warmup_steps, self.factor)
         _set_rates(kwargs["optimizer"], kwargs["lr_scheduler"], [rate] * len(kwargs["optimizer"].param_groups))
 
 
 class WarmupCooldown(TrainerCallback):
-    """Fits the rise and the fall of any schedule's rate into the time of the training.
+    """Fits the warm-up and cooldown of any schedule's rate into the time of the training.
 
-    A warm-up ends after its steps, or after a tenth of the minutes, if that comes first. The rate then has risen as
+    A warm-up ends after its steps, or after a tenth of the minutes, if that comes first. The rate has then risen as
     steeply as the schedule asks, but not as high: post-LN layers do not learn after a steeper rise (Xiong et al. 2020).
-    From there it falls with the inverse square root of the step number, as in 5.3, or stays. Checkpoints hold where the
-    warm-up was cut. A cooldown lowers the rate to zero at the end, in a straight line; the paper averages checkpoints
-    instead (6.1). The training ends after `args.max_steps`, or after the minutes, if that comes first. Where a callback
-    is the schedule, this one follows it.
+    From there it falls with the inverse square root of the step number, as in 5.3, or stays constant. Checkpoints store
+    where the warm-up was cut. A cooldown lowers the rate linearly to zero at the end; the paper averages checkpoints
+    instead (6.1). The training ends after `args.max_steps`, or after the minutes, if that comes first. If a callback is
+    the schedule, add this one after it.
 
     Args:
-        warmup_steps: Steps in which the schedule's rate rises; 0 without a warm-up.
+        warmup_steps: Steps during which the schedule's rate rises; 0 without a warm-up.
         falls: Whether the rate falls after a warm-up that was cut.
-        cooldown: Share of the training in which the rate falls; 1 for all of it, 0 for no cooldown.
+        cooldown: Share of the training during which the rate falls; 1 for all of it, 0 for no cooldown.
         minutes: Limit of `TimeLimit`; by default the steps alone count.
     """
 
@@ -124,7 +124,7 @@ class WarmupCooldown(TrainerCallback):
         _set_rates(kwargs["optimizer"], kwargs["lr_scheduler"], fitted)
 
     def _cut_warmup(self, state: TrainerState) -> None:
-        """Make the coming step the last of a warm-up that would go on; not if its rate is 0, as the first may be."""
+        """Make the coming step the last of an unfinished warm-up; not if its rate is 0, as the first may be."""
         step = state.global_step + 1
         if step >= self.warmup_steps or _CUT in state.stateful_callbacks or not all(self._rates):
             return
@@ -136,7 +136,7 @@ class WarmupCooldown(TrainerCallback):
             )
 
     def _rates_after_cut(self, state: TrainerState) -> list[float]:
-        """The schedule's rates, or, after a cut, those that follow from it."""
+        """The schedule's rates or, after a cut, the rates that follow from it."""
         if _CUT not in state.stateful_callbacks:
             return self._rates
         cut = state.stateful_callbacks[_CUT]["attributes"]
@@ -144,13 +144,13 @@ class WarmupCooldown(TrainerCallback):
         return [share * rate for rate in cut["rates"]]
 
     def on_optimizer_step(self, *_: Any, optimizer: Optimizer, **__: Any) -> None:
-        """Give the schedule's rates back, since no schedule sets them after a step that the gradient scaler skips."""
+        """Restore the schedule's rates, since no schedule sets them after a step that the gradient scaler skips."""
         for group, rate in zip(optimizer.param_groups, self._rates, strict=True):
             group["lr"] = rate
 
 
 def steps_of_warmup(state: TrainerState, warmup_steps: int) -> int:
-    """Steps of the warm-up that a training has made; fewer than `warmup_steps` if it was cut."""
+    """Number of warm-up steps in a training; fewer than `warmup_steps` if the warm-up was cut."""
     if _CUT in state.stateful_callbacks:
         return state.stateful_callbacks[_CUT]["attributes"]["step"]
     return min(warmup_steps, state.global_step)

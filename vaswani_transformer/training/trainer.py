@@ -1,7 +1,7 @@
 """`VaswaniTrainer`: `Seq2SeqTrainer` on batches measured in tokens (5.1), with atomic checkpoints.
 
-It has all overrides of `Trainer` that the package needs, each with its reason. Everything else that the paper's
-training needs is in callbacks or in the loss.
+It has all overrides of `Trainer` that the package needs, each with its reason. Callbacks and the loss do the rest of
+the paper's training.
 """
 
 import shutil
@@ -46,19 +46,18 @@ class VaswaniTrainer(Seq2SeqTrainer):
     """`Seq2SeqTrainer` on token-budget batches, with atomic checkpoints that are verified before training resumes.
 
     By default it collates with `DataCollatorForSeq2Seq`. It smooths labels by `model.config.label_smoothing`. Its
-    logs also have `target_tokens_per_second`, over all processes, `padding_share` of the first epoch, and, beside
+    logs also have `target_tokens_per_second`, over all processes, `padding_share` of the first epoch, and, next to
     the smoothed `loss`, `nll_loss`, the negative log-likelihood. Checkpoints beyond `save_total_limit` are deleted when
     a new one is complete, except those that `CheckpointAveraging` needs.
 
     Args:
-        model: As in `Seq2SeqTrainer`, like all arguments that are not listed here. A `model_init` in its place is
-            refused.
-        args: With `source_tokens` and `target_tokens`.
+        model: As in `Seq2SeqTrainer`, like all arguments that are not listed here. `model_init` is refused.
+        args: Arguments with `source_tokens` and `target_tokens`.
         validation_bleu: Scores the model at each evaluation, which then also logs `eval_bleu`.
         mixed: Corpora, the last rows of `train_dataset`, from which pairs are drawn for each epoch; by default an epoch
-            is all of it.
+            has all rows.
         train_dataset: A `datasets.Dataset` with columns `input_ids` and `labels`. Without columns `source_length` and
-            `target_length` every row is read once, to compute the lengths. The rows of another dataset with a length
+            `target_length`, every row is read once to compute the lengths. The rows of another dataset with a length
             are copied into one.
         processing_class: The tokenizer; not needed with a `data_collator`.
 
@@ -66,8 +65,8 @@ class VaswaniTrainer(Seq2SeqTrainer):
         batch_sampler: The planned batches of `train_dataset`; missing without one.
 
     Raises:
-        ValueError: An argument is missing or of no effect here, such as `label_smoothing_factor`; `train_dataset` has
-            no length, rows, or columns of token ids; `virtual_ranks` asks for an `ElasticTrainer`; one process is given
+        ValueError: An argument is missing or has no effect here, such as `label_smoothing_factor`; `train_dataset` has
+            no length, rows, or columns of token ids; `virtual_ranks` requires an `ElasticTrainer`; one process is given
             several GPUs; or the token budget cannot hold the longest sentence, or be divided (see
             `TokenBudgetBatchSampler`). From `train()`: there is no `train_dataset`, or the model's `generation_config`
             cannot be saved.
@@ -113,7 +112,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         super().__init__(model, args, compute_loss_func=loss, **kwargs)
         self.model.register_load_state_dict_post_hook(_forget_tied_keys)
         if args.save_on_each_node:  # otherwise transformers 5.23 writes weights on rank 0 alone
-            self.model.should_save_on_this_rank = bool  # of `is_main_process`, which is true once a machine
+            self.model.should_save_on_this_rank = bool  # of `is_main_process`, true for one rank per machine
         self.validation_bleu = validation_bleu
         if self.train_dataset is not None:
             self._plan_batches(mixed)
@@ -123,7 +122,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
     @property
     def totals(self) -> TrainingTotals:
-        """Time and tokens spent on the training, also before it was resumed."""
+        """Time and tokens spent on the training, including before it was resumed."""
         # Looked up each time, since `restore_callback_states_from_checkpoint` replaces the callbacks.
         return next(callback for callback in self.callback_handler.callbacks if isinstance(callback, TrainingTotals))
 
@@ -140,7 +139,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         args = self.args
         rows = self.train_dataset
         if "source_length" in rows.column_names:
-            lengths = rows["source_length"][:], rows["target_length"][:]  # at once: one by one takes minutes
+            lengths = rows["source_length"][:], rows["target_length"][:]  # as a slice: row by row takes minutes
         else:
             lengths = list(map(len, rows["input_ids"])), list(map(len, rows["labels"]))
         self.batch_sampler = TokenBudgetBatchSampler(
@@ -164,7 +163,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         return self.accelerator.prepare(self.make_train_loader(rows, self.batch_sampler, self.data_collator))
 
     def make_train_loader(self, rows: Any, batch_sampler: Any, collate: Callable[[list], Any]) -> DataLoader:
-        """The loader of all processes' micro-batches, of which accelerate gives each process its share."""
+        """The loader of all processes' micro-batches; accelerate gives each process its share."""
         return DataLoader(
             rows,
             batch_sampler=batch_sampler,
@@ -182,15 +181,15 @@ class VaswaniTrainer(Seq2SeqTrainer):
         loader.base_dataloader.worker_init_fn = self._loader_signals
         return loader
 
-    # A step, counted in tokens and operations.
+    # Steps, counted in tokens and operations.
 
     def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
-        """Muon, which `optim` does not name, for `args.muon`."""
+        """Create Muon, which `optim` cannot name, for `args.muon`."""
         if not self.args.muon or self.optimizer is not None:  # type: ignore[has-type]
             return super().create_optimizer(model)
         args, model = self.args, model or self.model
         groups = parameter_groups(model, args.weight_decay, self.get_decay_parameter_names(model))
-        # A CPU sends updates faster than it makes them. The bits of an elastic training must not depend on the ranks.
+        # A CPU sends updates faster than it computes them. Elastic training must not depend on the number of ranks.
         is_shared = args.device.type == "cpu" and args.world_size > 1 and args.virtual_ranks is None
         betas = args.adam_beta1, args.adam_beta2
         self.optimizer = Muon(groups, args.learning_rate, betas, args.adam_epsilon, is_shared)
@@ -205,9 +204,9 @@ class VaswaniTrainer(Seq2SeqTrainer):
         return batches, num_items
 
     def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Make the decoder's inputs if the collator did not: transformers takes the labels away from the model.
+        """Make the decoder's inputs if the collator did not: transformers withholds the labels from the model.
 
-        To compile, mark all sizes as dynamic: each new shape, or two equal sizes, would else ask for another graph.
+        For compilation, mark all sizes as dynamic: otherwise each new shape, or two equal sizes, would need a graph.
         """
         if "labels" in inputs and "decoder_input_ids" not in inputs:
             inputs["decoder_input_ids"] = self.model.prepare_decoder_input_ids_from_labels(inputs["labels"])
@@ -218,7 +217,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         return super().compute_loss(model, inputs, *args, **kwargs)
 
     def floating_point_ops(self, inputs: Any) -> float:
-        """Operations by the shapes of a micro-batch; transformers estimates 6 for each weight and token."""
+        """Count operations by the shapes of a micro-batch; transformers estimates 6 for each weight and token."""
         sentences, source_length = inputs["input_ids"].shape
         return training_flops(self.model.config, sentences, source_length, inputs["labels"].shape[1])
 
@@ -233,7 +232,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         super().log(logs, start_time)
 
     def mean_losses(self) -> dict[str, float]:
-        """What to log of the steps since the last log, beside or instead of their `loss`."""
+        """Losses to log of the steps since the last log, in addition to or instead of their `loss`."""
         likelihood = self.accelerator.gather(self.compute_loss_func.take_likelihood()).sum().item()
         return {"nll_loss": likelihood / max(1, self.state.global_step - self._steps_before)}
 
@@ -247,19 +246,19 @@ class VaswaniTrainer(Seq2SeqTrainer):
     # Training, from a verified checkpoint to its end.
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Train as `Seq2SeqTrainer.train` does; if the checkpoint is of the last step, train no further.
+        """Train as `Seq2SeqTrainer.train` does; a checkpoint of the last step is not trained further.
 
         Args:
             resume_from_checkpoint: A checkpoint, or True for the newest complete one in `output_dir`.
 
         Raises:
-            ValueError: The checkpoint is incomplete or damaged, or there is none; or as the class says.
+            ValueError: The checkpoint is incomplete, damaged or missing; or as the class says.
         """
         if self.train_dataset is None:
             raise ValueError("train_dataset: there is none to train on; give one to the trainer")
         if isinstance(self.model, PreTrainedModel):  # with PEFT's adapters, none is saved
             try:
-                self.model.generation_config.validate(strict=True)  # as saving does, once an option has changed
+                self.model.generation_config.validate(strict=True)  # as saving does after a change of an option
             except ValueError as error:
                 raise ValueError(f"generation_config: {' '.join(str(error).split())}") from None
         checkpoint: str | Path | None = None
@@ -276,7 +275,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
             return super().train(None if checkpoint is None else str(checkpoint), *args, **kwargs)
 
     def _run_epoch(self, *, epoch: int, epochs_trained: int, **kwargs: Any) -> None:
-        """End a training that is resumed at its end, which the base class would do only after one more step."""
+        """End a training that is resumed at its end; the base class would train one more step."""
         self.control.should_training_stop |= self.state.global_step >= self.state.max_steps
         if self.control.should_training_stop:
             return
@@ -295,7 +294,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
         training_loss, likelihood = self.compute_loss_func, CorpusLikelihood(self.accelerator)
         self.compute_loss_func = likelihood
         try:
-            # Every iteration over a `DataLoader`, shuffled or not, draws a seed from the generator that dropout uses.
+            # Every iteration over a `DataLoader`, shuffled or not, draws a seed from dropout's generator.
             with torch.random.fork_rng([] if device.type == "cpu" else [device], device_type=device.type):
                 output = super().evaluation_loop(*args, metric_key_prefix=metric_key_prefix, **kwargs)
                 if self.validation_bleu is not None and metric_key_prefix == "eval":
@@ -309,7 +308,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
     def prediction_step(
         self, model: torch.nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, *args: Any, **kwargs: Any
     ) -> Any:
-        """Compute the loss also where the base class translates, and takes another."""
+        """Compute the loss even where the base class translates, and takes another loss."""
         if self.args.predict_with_generate and not prediction_loss_only and "labels" in inputs:
             super().prediction_step(model, dict(inputs), True)
         return super().prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
@@ -340,7 +339,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Stage the checkpoint, and publish it when all ranks have written theirs; `save_model` is a part of that."""
+        """Stage the checkpoint, `save_model` included, and publish it when all ranks have written theirs."""
         parent, name = Path(self._get_output_dir(trial)), f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         staged, directory = parent / STAGING_NAME / name, parent / name
         self._staging, failed = staged.parent, f"{directory}: could not be written"
@@ -378,16 +377,16 @@ class VaswaniTrainer(Seq2SeqTrainer):
         return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Push only what is published: the upload runs in the background, and needs files that stay."""
+        """Push only published checkpoints: the upload runs in the background, and needs files that stay."""
         if self._staging is None:
             super()._push_from_checkpoint(checkpoint_folder)
 
 
 def _training_rows(rows: Any) -> Dataset:
-    """A dataset with a length as `datasets.Dataset`; batches are planned by the lengths of all its rows.
+    """Convert a dataset with a length to `datasets.Dataset`; batches are planned by the lengths of all its rows.
 
     Raises:
-        ValueError: It has no length, no rows, or no columns of token ids.
+        ValueError: The dataset has no length, no rows, or no columns of token ids.
     """
     if not isinstance(rows, Dataset):
         if not hasattr(rows, "__len__") or isinstance(rows, Mapping | IterableDataset):

@@ -1,4 +1,4 @@
-"""Other tokens at each place of a translation, and the translation that follows from each."""
+"""Alternative tokens at each position of a translation, and the translation that follows from each."""
 
 import math
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ from .tokens import token_texts
 
 @dataclass(frozen=True)
 class Alternative:
-    """Another token at a place of a translation.
+    """An alternative token at a position of a translation.
 
     Attributes:
         token: The token.
-        probability: Given the source and the tokens before it.
-        tokens: The translation that follows from it, the tokens before it included.
-        translation: These tokens decoded.
+        probability: Its probability given the source and the tokens before it.
+        tokens: The translation that follows from it, including the tokens before it.
+        translation: The decoded tokens.
     """
 
     token: int
@@ -36,8 +36,8 @@ class Choice:
 
     Attributes:
         text: Its text, with its leading space.
-        probability: Given the source and the tokens before it.
-        alternatives: Most probable first.
+        probability: Its probability given the source and the tokens before it.
+        alternatives: Alternatives, the most probable first.
     """
 
     text: str
@@ -48,8 +48,8 @@ class Choice:
 class ForcedPrefixes(SentenceProcessor):
     """Forces the first tokens of each sentence, each with its own log-probability.
 
-    The score of a hypothesis therefore covers the whole sentence. Unlike `decoder_input_ids`, prefixes may differ in
-    length.
+    The score of a hypothesis therefore covers the whole sentence. Unlike `decoder_input_ids`, the prefixes may differ
+    in length.
 
     Args:
         prefixes: For each sentence, the tokens after the start token.
@@ -83,17 +83,17 @@ def find_alternatives(
     show_progress: bool = False,
     **options: Any,
 ) -> tuple[Choice, ...]:
-    """For each token of a translation, the most probable others at its place, and what follows from each.
+    """For each token of a translation, the most probable alternatives, and the translations that follow from them.
 
     Args:
         model: A model of this package.
         tokenizer: Its tokenizer.
         source: The sentence.
         target: Tokens of its translation, EOS included.
-        count: Alternatives of each token; fewer are found where the length limit lets none follow.
+        count: Alternatives of each token; fewer where the length limit allows none.
         batch_size: Translations computed at once.
         show_progress: Whether to show a bar.
-        options: For `generate`, which continues from each alternative by the same search as without it.
+        options: Keywords of `generate`, which continues each alternative by the same search as the original.
     """
     inputs = tokenizer(source, return_tensors="pt").to(model.device)
     start = torch.tensor([[model.generation_config.decoder_start_token_id, *target[:-1]]], device=model.device)
@@ -122,7 +122,7 @@ def find_alternatives(
 def _continue(
     model: PreTrainedModel, inputs: Any, prefixes: Sequence[tuple[int, ...]], options: dict[str, Any]
 ) -> list[tuple[int, ...]]:
-    """The translation that begins with each prefix, up to its EOS."""
+    """The translation that begins with each prefix, up to EOS."""
     repeated = {name: value.expand(len(prefixes), -1) for name, value in inputs.items()}
     processors = [*options.get("logits_processor", []), ForcedPrefixes(prefixes)]
     one = {"num_return_sequences": 1, "return_dict_in_generate": False, "logits_processor": processors}

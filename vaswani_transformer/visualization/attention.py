@@ -1,4 +1,4 @@
-"""Attention weights (3.2) of a sentence and its translation, with the words that they connect."""
+"""Attention weights (3.2) of a sentence and its translation, with the connected words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from .tokens import shown_tokens
 
 Kind = Literal["encoder", "decoder", "cross"]
 
-START = "<s>"  # shown for the decoder's first input, whatever entry of the vocabulary a model starts from
+START = "<s>"  # shown for the decoder's first input, whatever the model's start token is
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +29,11 @@ class AttentionWeights:
     attention they are `source`.
 
     Attributes:
-        source: Tokens of the source as text, S of them, with the `</s>` at its end. The text of a token may be empty:
-            see `shown_tokens`.
-        target: The T tokens that the decoder predicts, with the `</s>` at their end, if it was reached.
+        source: The S tokens of the source as text, with `</s>` at the end. The text of a token may be empty: see
+            `shown_tokens`.
+        target: The T tokens that the decoder predicts, with `</s>` at the end if it was reached.
         source_continues: Whether each token of the source continues the word of the token before it.
-        target_continues: The same of the target.
+        target_continues: Whether each token of the target continues the word of the token before it.
         encoder: Self-attention of the encoder, `[layers, heads, S, S]`.
         decoder: Self-attention of the decoder, `[layers, heads, T, T]`, zero above the diagonal.
         cross: Encoder-decoder attention, `[layers, heads, T, S]`.
@@ -71,13 +71,13 @@ def read_attention(
     """Compute the attention weights of a sentence and its translation.
 
     Args:
-        model: An encoder-decoder model; it is in evaluation mode afterwards, as without dropout.
+        model: An encoder-decoder model; it is in evaluation mode afterwards, without dropout.
         tokenizer: Its tokenizer.
         source: A sentence.
-        target: Its translation, as text or as tokens with the EOS; by default the model's.
+        target: Its translation, as text or as tokens with EOS; by default the model's.
 
     Raises:
-        ValueError: The model has several directions, and the source does not begin with the tag of one.
+        ValueError: The model has several directions, and the source does not begin with a language tag.
     """
     model.eval()
     inputs = tokenizer(source, return_tensors="pt").to(model.device)  # [1, S]
@@ -97,7 +97,7 @@ def read_attention(
         source=source_texts,
         target=target_texts,
         source_continues=source_continues,
-        # A last token without `</s>` is no input, so that with it, rows and columns would be divided differently.
+        # A last token other than `</s>` is not an input; including it would divide rows and columns differently.
         target_continues=[*target_continues[:-1], False],
         encoder=_stack(outputs.encoder_attentions),
         decoder=_stack(outputs.decoder_attentions),
@@ -106,9 +106,9 @@ def read_attention(
 
 
 def merge_words(weights: AttentionWeights) -> AttentionWeights:
-    """Weights between words: a word's column is the sum over its tokens, its row the mean over them.
+    """Convert to weights between words: a word's column is the sum over its tokens, its row the mean over them.
 
-    In the decoder, a word of several tokens attends to its own first tokens too, one place right of the diagonal.
+    In the decoder, a word of several tokens also attends to its own first tokens, one place right of the diagonal.
     """
     source, target = word_starts(weights.source_continues), word_starts(weights.target_continues)
     inputs = word_starts([False, *weights.target_continues[:-1]])
@@ -124,29 +124,29 @@ def merge_words(weights: AttentionWeights) -> AttentionWeights:
 
 
 def word_starts(continues: Sequence[bool]) -> list[int]:
-    """The place of each word's first token."""
+    """The index of each word's first token."""
     return [place for place, is_inside in enumerate(continues) if not is_inside]
 
 
 def join_words(tokens: Sequence[str], starts: Sequence[int]) -> list[str]:
-    """The text of each word, whose first token is at one of these places."""
+    """The text of each word; `starts` has the indices of the first tokens."""
     return ["".join(tokens[start:stop]) for start, stop in pairwise([*starts, len(tokens)])]
 
 
 def _merged(weights: np.ndarray, rows: Sequence[int], columns: Sequence[int]) -> np.ndarray:
-    """`weights` `[layers, heads, rows, columns]`, of the words that start at these places."""
+    """Merge `weights` `[layers, heads, rows, columns]` into words that start at these rows and columns."""
     sums = np.add.reduceat(np.add.reduceat(weights, columns, axis=-1), rows, axis=-2)
     counts = np.diff([*rows, weights.shape[-2]])  # tokens of each row's word
     return sums / counts[:, None].astype(weights.dtype)
 
 
 def _source_tokens(tokenizer: PreTrainedTokenizerBase, source: str, ids: torch.Tensor) -> list[str]:
-    """Entries of the source's vocabulary, which may be another than the one that `convert_ids_to_tokens` knows."""
+    """Entries of the source's vocabulary, which may differ from the vocabulary of `convert_ids_to_tokens`."""
     tokens = tokenizer.tokenize(source)
     known = len(tokens) if len(tokens) == len(ids) - 1 and ids[-1] in tokenizer.all_special_ids else 0
     return tokens[:known] + tokenizer.convert_ids_to_tokens(ids[known:].tolist())
 
 
 def _stack(attentions: Sequence[torch.Tensor]) -> np.ndarray:
-    """Weights of one layer `[1, heads, rows, columns]` each, as `[layers, heads, rows, columns]`."""
+    """Stack the layers' weights, `[1, heads, rows, columns]` each, as `[layers, heads, rows, columns]`."""
     return torch.cat(list(attentions)).float().cpu().numpy()

@@ -1,4 +1,4 @@
-"""A page to try a model on, in gradio: translations of a text, with confidence and alignment, and the explorer."""
+"""A page to try a model, in gradio: translations of a text, with confidence and alignment, and the explorer."""
 
 import html
 from collections.abc import Iterator
@@ -48,9 +48,9 @@ def demo_page(
     target_language: str | None = None,
     **options: Any,
 ) -> gr.Blocks:
-    """The page of a model, which `launch(**LOOK)` serves.
+    """Create the page of a model, which `launch(**LOOK)` serves.
 
-    `target_language` is for a model of several directions, and `options` are for `generate`.
+    A model with several directions needs `target_language`; `options` are keywords of `generate`.
     """
     directions = Directions(model.config)
     tag = directions.tag(None, target_language, is_required=True)
@@ -85,7 +85,7 @@ def demo_page(
         results = [translation, details, explorer]
 
         def clear_other(text: str, shown: str) -> list[Any]:
-            """Clear the results of another text, which would stay if the new one fails."""
+            """Clear the results of another text, which would stay if the new one failed."""
             return [*([gr.skip() if text == shown else ""] * len(results)), text]
 
         clear: dict[str, Any] = {"inputs": [source, shown], "outputs": [*results, shown], "api_visibility": "private"}
@@ -98,11 +98,11 @@ def demo_page(
 def translate_text(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, **options: Any
 ) -> tuple[str, str]:
-    """The translation of a text, and HTML with all hypotheses of each sentence, and the alignment of the best."""
+    """The translation of a text, and HTML with all hypotheses of each sentence and the best one's alignment."""
     directions = Directions(model.config)
     paragraph = Paragraph.split(directions, text)
     beams = options.get("num_beams") or model.generation_config.num_beams or 1
-    has_one_vocabulary = getattr(model.config, "target_vocab_size", None) is None  # alignment needs that
+    has_one_vocabulary = getattr(model.config, "target_vocab_size", None) is None  # alignment needs it
     batches = translate_in_batches(
         model,
         tokenizer,
@@ -124,7 +124,7 @@ def translate_text(
 
 @contextmanager
 def _shown_errors() -> Iterator[None]:
-    """Show what is wrong with a text in the page, which takes messages for HTML."""
+    """Show errors of a text in the page, which interprets messages as HTML."""
     try:
         yield
     except ValueError as error:

@@ -34,7 +34,7 @@ _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u20
 
 
 class ExplorerView:
-    """The page, which a notebook shows in a frame.
+    """The explorer's page, which a notebook shows in a frame.
 
     Attributes:
         page: Its HTML.
@@ -69,13 +69,13 @@ def explore(
     Args:
         model: A model of this package, in evaluation mode.
         tokenizer: Its tokenizer.
-        source: The sentence. Of a text of several, the page shows the first, and says so.
-        target: A translation to show attention and alternatives of; by default the best one of the search. With it, a
-            text of several sentences is translated as one, and a warning says so.
+        source: The sentence. If a text has several, the page shows the first, and says so.
+        target: A translation whose attention and alternatives to show; by default the best one of the search. With it,
+            a text of several sentences is translated as one, with a warning.
         alternatives: Alternatives of each token of the translation; 0 saves their searches.
-        max_tokens: Largest number of tokens of a sentence; the time grows with its square, or faster.
+        max_tokens: Most tokens of a sentence; the time grows with its square, or faster.
         show_progress: Whether to show a bar, which counts the alternatives.
-        options: For `generate`, such as `num_beams` and `length_penalty`.
+        options: Keywords of `generate`, such as `num_beams` and `length_penalty`.
 
     Raises:
         ValueError: A sentence has more than `max_tokens`.
@@ -140,7 +140,7 @@ def _words(
 
 
 def _choice(tokenizer: PreTrainedTokenizerBase, choice: Choice, place: int) -> dict[str, Any]:
-    """A token at a place of the translation, and the words that its alternatives begin or continue."""
+    """A token at a position of the translation, and the words that its alternatives begin or continue."""
     alternatives = []
     for other in choice.alternatives:
         texts, continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(list(other.tokens)))
@@ -151,7 +151,7 @@ def _choice(tokenizer: PreTrainedTokenizerBase, choice: Choice, place: int) -> d
 
 
 def _rounded(data: Any) -> Any:
-    """JSON data with four decimals, which makes the page half as large."""
+    """Round JSON data to four decimals, which halves the size of the page."""
     if isinstance(data, dict):
         return {name: _rounded(value) for name, value in data.items()}
     if isinstance(data, list | tuple):
@@ -160,7 +160,7 @@ def _rounded(data: Any) -> Any:
 
 
 def _page(data: dict[str, Any], title: str, sentences: int) -> str:
-    """The page of the first of some `sentences`, with a policy that lets it run its own script and load nothing."""
+    """The page of the first of `sentences` sentences, with a policy to run only its own script and load nothing."""
     environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
     style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("explorer.css", "explorer.js"))
     return environment.get_template("explorer.html.jinja").render(

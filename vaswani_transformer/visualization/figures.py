@@ -30,10 +30,10 @@ Color = tuple[float, float, float]
 
 _LINE = 0.24  # inches between two words
 _LENGTH = 2.6  # inches of the lines between words
-_GAP = 0.04  # between the lines and the words, as a share of that
-_CELL = 0.04  # width of a head's cell, the same
+_GAP = 0.04  # between the lines and the words, as a share of their length
+_CELL = 0.04  # width of a head's cell, as a share of their length
 _DPI = 150  # for a PNG
-_FAINTEST = 0.01  # lines of smaller weights could not be seen
+_FAINTEST = 0.01  # lines of smaller weights would be invisible
 
 
 class Picture:
@@ -41,17 +41,17 @@ class Picture:
 
     Attributes:
         figure: The figure.
-        bbox: "tight" to grow the figure to what it shows.
+        bbox: "tight" to grow the figure to its contents.
     """
 
     def __init__(self, figure: Figure, bbox: str | None = None) -> None:
         self.figure, self.bbox = figure, bbox
 
     def save(self, path: str | Path) -> None:
-        """Write the picture atomically, in the format of the file's suffix; an SVG or PNG has the same bytes each time.
+        """Write the picture atomically, in the format of the file's suffix; SVG and PNG files are reproducible.
 
-        A PNG has only the characters of matplotlib's `font.family`; the text of an SVG is text, for which the reader's
-        program chooses fonts.
+        A PNG has only the characters of matplotlib's `font.family`; the text of an SVG remains text, for which the
+        reader's program chooses fonts.
         """
         atomic_write(path, [self._content(Path(path).suffix.lower().removeprefix("."))])
 
@@ -63,7 +63,7 @@ class Picture:
         metadata = {"Date": None} if file_format == "svg" else None
         with rc_context({"svg.hashsalt": "vaswani", "svg.fonttype": "none"}), warnings.catch_warnings():
             if file_format == "svg":
-                warnings.filterwarnings("ignore", "Glyph .* missing")  # it has no glyphs
+                warnings.filterwarnings("ignore", "Glyph .* missing")  # its text remains text
             self.figure.savefig(buffer, format=file_format, dpi=_DPI, metadata=metadata, bbox_inches=self.bbox)
         return buffer.getvalue()
 
@@ -85,7 +85,7 @@ def attention_view(
         source: A sentence.
         target: Its translation; by default the model's.
         merge: Merge the tokens of a word, as `merge_words` does.
-        options: For `draw_attention`.
+        options: Arguments of `draw_attention`.
     """
     weights = read_attention(model, tokenizer, source, target)
     return draw_attention(merge_words(weights) if merge else weights, **options)
@@ -99,7 +99,7 @@ def draw_attention(
     heads: Sequence[int] | None = None,
     words: Sequence[str] | None = None,
 ) -> Picture:
-    """Draw one layer's attention as lines between words: a line's colour is its head, its width and opacity its weight.
+    """Draw one layer's attention as lines between words: colour shows the head, width and opacity show the weight.
 
     Args:
         weights: The result of `read_attention`, or of `merge_words`.
@@ -107,7 +107,7 @@ def draw_attention(
         layer: Number of the layer, counted from 1 as in the paper; by default the last one.
         heads: Numbers of the heads to draw, from 1; by default all.
         words: Words whose lines to draw, as the left column shows them, or whole words of several tokens; by default
-            all. What they attend to is also shown by coloured cells, one for each head.
+            all. Coloured cells, one for each head, also show where they attend.
 
     Raises:
         ValueError: There is no such layer, head or word.
@@ -144,7 +144,7 @@ def _require_numbers(name: str, numbers: Sequence[int], largest: int) -> None:
 
 
 def _chosen_rows(weights: AttentionWeights, kind: Kind, words: Sequence[str] | None) -> np.ndarray:
-    """Whether each row, `[rows]`, is one of the words, or belongs to one.
+    """Whether each row is one of the words, or belongs to one: `[rows]`.
 
     Raises:
         ValueError: A word is not in the sentence.
@@ -162,7 +162,7 @@ def _chosen_rows(weights: AttentionWeights, kind: Kind, words: Sequence[str] | N
 
 
 def _head_color(head: int, num_heads: int) -> Color:
-    """The colour of a head, which does not depend on the other heads that are drawn."""
+    """The colour of a head, regardless of which other heads are drawn."""
     if num_heads <= 10:
         return colormaps["tab10"](head - 1)[:3]
     return colormaps["turbo"]((head - 0.5) / num_heads)[:3]
@@ -185,7 +185,7 @@ def _write_legend(axes: Axes, title: str, heads: Sequence[int], colors: Sequence
 def _write_column(
     axes: Axes, x: float, heading: str, words: Sequence[str], places: np.ndarray, colors: Sequence[str], **style: Any
 ) -> None:
-    """Write words below each other at these places, under a heading."""
+    """Write words below each other at these positions, under a heading."""
     _write(axes, x, -1, heading, fontsize=8, color="0.4", **style)
     for y, word, color in zip(places, words, colors, strict=True):
         _write(axes, x, y, word, color=color, **style)
@@ -205,7 +205,7 @@ def _draw_lines(
     colors: Sequence[Color],
     boldness: float,
 ) -> None:
-    """Draw `drawn` `[heads, rows, columns]` between words at these places, strong lines above weak ones."""
+    """Draw `drawn` `[heads, rows, columns]` between words at these positions, strong lines above weak ones."""
     places = np.argwhere(drawn >= _FAINTEST)
     places = places[np.argsort(drawn[tuple(places.T)], kind="stable")]
     weights = drawn[tuple(places.T)]
@@ -217,7 +217,7 @@ def _draw_lines(
 
 
 def _draw_cells(axes: Axes, strongest: np.ndarray, columns: np.ndarray, colors: Sequence[Color]) -> None:
-    """Draw `strongest` `[heads, columns]` beside the words of the right column."""
+    """Draw `strongest` `[heads, columns]` next to the words of the right column."""
     for (head, column), weight in np.ndenumerate(strongest):
         place = (1 + _GAP + _CELL * head, float(columns[column]) - 0.4)
         cell = Rectangle(place, _CELL, 0.8, facecolor=(*colors[head], weight), linewidth=0, clip_on=False)
@@ -225,12 +225,12 @@ def _draw_cells(axes: Axes, strongest: np.ndarray, columns: np.ndarray, colors: 
 
 
 def attention_entropy(weights: AttentionWeights) -> dict[Kind, tuple[np.ndarray, float]]:
-    """Entropy of each head in bits, and the largest possible, which equal weights have.
+    """Entropy of each head in bits, and the largest possible entropy, which equal weights have.
 
-    The entropy is the mean over the rows. A head of k bits spreads its attention as over 2^k tokens with equal weights.
+    The entropy is the mean over the rows. A head of k bits attends as if to 2^k tokens with equal weights.
 
     Returns:
-        For each kind of attention, `[layers, heads]`, and a number.
+        For each kind of attention, `[layers, heads]`, and the largest possible value.
     """
     entropies = {}
     for kind in get_args(Kind):

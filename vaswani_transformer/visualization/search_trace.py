@@ -1,4 +1,4 @@
-"""The beam search of section 6.1 for one sentence, recorded: every candidate and its fate."""
+"""A recorded beam search (6.1) of one sentence: every candidate and its fate."""
 
 import math
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ Place = tuple[int, int]
 
 
 class Fate(StrEnum):
-    """What became of a candidate."""
+    """The outcome of a candidate."""
 
     LIVE = "live"  # extended in the next step
     FINISHED = "finished"  # ended, also by transformers' length limit, and among the num_beams best to the end
@@ -34,7 +34,7 @@ class Fate(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why the search stopped."""
+    """The reason why the search stopped."""
 
     BOUND = "bound"  # the deciding finished hypothesis reached the bound
     ENOUGH_FINISHED = "enough_finished"  # num_beams hypotheses have finished, and early_stopping is True
@@ -49,12 +49,12 @@ class Candidate:
     Attributes:
         token: Its last token.
         text: The text of this token, with its leading space.
-        parent: The candidate of the step before that it extends; None in the first step.
-        log_probability: The token's, after the hypothesis that it extends.
+        parent: The candidate of the previous step that it extends; None in the first step.
+        log_probability: Log-probability of the token, given the hypothesis that it extends.
         score: Log-probability of the whole hypothesis.
         normalized_score: `score` divided by the length penalty.
-        fate: What became of it.
-        until: The step at which it was dropped; None if it was not.
+        fate: Its outcome.
+        until: The step at which it was dropped; None if it was kept.
     """
 
     token: int
@@ -76,7 +76,7 @@ class SearchStep:
         live: Indices of the candidates that are live after the step, best first.
         finished: The best finished hypotheses after the step, best first.
         deciding_score: Score of the finished hypothesis that decides whether to stop; None before it exists.
-        bound: The score that it must reach; None if any will do, or if no hypothesis is live.
+        bound: The score that it must reach; None if any suffices, or if no hypothesis is live.
     """
 
     candidates: list[Candidate]
@@ -94,7 +94,7 @@ class TracedHypothesis:
         place: Its last candidate.
         score: Its entry of `sequences_scores`.
         tokens: Its generated tokens.
-        text: The tokens decoded.
+        text: The decoded tokens.
     """
 
     place: Place
@@ -105,7 +105,7 @@ class TracedHypothesis:
 
 @dataclass(frozen=True)
 class SearchTrace:
-    """A search as it ran.
+    """A recorded search.
 
     Attributes:
         num_beams: Number of live and of finished hypotheses that are kept.
@@ -113,7 +113,7 @@ class SearchTrace:
         penalty_type: "gnmt" or "transformers".
         length_limit: Tokens that the sentence may generate, EOS included.
         steps: The steps; the search stopped after the last.
-        reason: Why it stopped.
+        reason: The reason why it stopped.
         hypotheses: The `num_return_sequences` hypotheses that it returns, best first.
     """
 
@@ -135,7 +135,7 @@ def trace_search(
         model: A model of this package.
         tokenizer: Its tokenizer.
         source: The sentence.
-        options: For `generate`, such as `num_beams` and `length_penalty`.
+        options: Keywords of `generate`, such as `num_beams` and `length_penalty`.
     """
     recorder = _Recorder(tokenizer)
     inputs = tokenizer(source, return_tensors="pt").to(model.device)
@@ -174,12 +174,12 @@ class _Recorder:
             self._drop(set(self.steps[-2].finished).difference(finished), Fate.DISPLACED)
 
     def _tokens(self, hypotheses: Hypotheses, index: int, length: int) -> tuple[int, ...]:
-        """The generated tokens of a hypothesis, which no other one has."""
+        """The generated tokens of a hypothesis, which identify it."""
         start = self.search.prefix_length
         return tuple(hypotheses.tokens[0, index, start : start + length].tolist())
 
     def _places(self, hypotheses: Hypotheses) -> tuple[Place, ...]:
-        """Where the hypotheses that exist were candidates."""
+        """The places at which the existing hypotheses were candidates."""
         lengths = hypotheses.rows[0].ge(0).sum(-1).tolist()
         return tuple(
             (length, self.indices[length - 1][self._tokens(hypotheses, index, length)])
@@ -188,7 +188,7 @@ class _Recorder:
         )
 
     def _fate(self, index: int, has_ended: bool, is_live: bool, is_finished: bool) -> Fate:
-        """What becomes of a candidate in its step."""
+        """The outcome of a candidate in its step."""
         if not has_ended:
             return Fate.LIVE if is_live else Fate.BEATEN
         if is_finished:
@@ -197,13 +197,13 @@ class _Recorder:
         return Fate.WORSE if may_finish else Fate.OUTSIDE_BEAM
 
     def _drop(self, places: Iterable[Place], fate: Fate) -> None:
-        """Note that candidates, kept before, are dropped in the present step."""
+        """Record that previously kept candidates are dropped in the current step."""
         for number, index in places:
             candidate = self.steps[number - 1].candidates[index]
             candidate.fate, candidate.until = fate, len(self.steps)
 
     def trace(self) -> SearchTrace:
-        """The search from its first to its last step."""
+        """The trace of the search from its first to its last step."""
         search, reason, last = self.search, self._reason(), self.steps[-1]
         returned = self._places(search.results)[: search.config.num_return_sequences]
         live = {(len(self.steps), index) for index in last.live}

@@ -1,4 +1,4 @@
-"""Tokens as a reader expects them: the text of each, and which of them continue a word."""
+"""Tokens for display: the text of each token, and whether it continues a word."""
 
 import re
 import unicodedata
@@ -9,7 +9,7 @@ from itertools import groupby
 from transformers import FSMTTokenizer, MarianTokenizer, PreTrainedTokenizerBase
 
 
-# Control characters, surrogates, what XML cannot have, and what changes the direction of the text around it.
+# Control characters, surrogates, characters that XML forbids, and marks that change the direction of surrounding text.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 # Thai, Lao, Burmese, Khmer, Japanese and Chinese, which write no spaces between words.
@@ -19,14 +19,14 @@ _SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u
 def shown_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str]) -> tuple[list[str], list[bool]]:
     """The text of each token, and whether it continues the word of the token before it.
 
-    The texts of a word's tokens, concatenated, are the word. Words begin after white space, where letters, digits and
-    other characters meet, and with each token of a script that writes no spaces. Where byte-level tokens divide a
-    character, the last token has it, and the others may have an empty text. White space alone also has an empty text.
-    Control characters are escaped.
+    The texts of a word's tokens concatenate to the word. Words begin after white space, where letters, digits and other
+    characters meet, and with each token of a script that writes no spaces. If byte-level tokens divide a character, the
+    last token has it, and the others may have an empty text. White space alone also has an empty text. Control
+    characters are escaped.
 
     Args:
         tokenizer: The tokenizer.
-        tokens: Entries of its vocabulary; a special one is a word, and its text is its name.
+        tokens: Entries of its vocabulary; a special token is a word, and its text is its name.
     """
     special = set(tokenizer.all_special_tokens)
     texts: list[str] = []
@@ -57,7 +57,7 @@ def _spaced_texts(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -> list
 
 
 def _continuations(spaced: list[str]) -> list[bool]:
-    """Whether each of some tokens, whose texts have the white space before them, continues a word."""
+    """Whether each token continues a word, given the tokens' texts with the white space before them."""
     continues: list[bool] = []
     word = ""  # as far as it is known
     for text in spaced:
@@ -71,7 +71,7 @@ def _continuations(spaced: list[str]) -> list[bool]:
 
 
 def _kind(character: str) -> str:
-    """Letter or mark, number, or other: the runs that `VaswaniTokenizer` divides text into."""
+    """Kind of a character: letter or mark, number, or other, as in the runs of `VaswaniTokenizer`."""
     return {"L": "letter", "M": "letter", "N": "number"}.get(unicodedata.category(character)[0], "other")
 
 
