@@ -40,7 +40,7 @@ from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sac
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.runs.evaluation_directory import claim, write_scores
+from vaswani_transformer.runs.evaluation_directory import lock_output, write_scores
 from vaswani_transformer.runs.pair_arguments import languages_to_score
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord, SearchScores
@@ -108,7 +108,7 @@ def main() -> None:
 
 def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     directory, is_main = Path(args.output_dir), PartialState().is_main_process
-    on_main_process(lambda: claim(directory, args.overwrite, exit_stack))
+    on_main_process(lambda: lock_output(directory, args.overwrite, exit_stack))
     models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
     test_set = open_test_set(args, [saved.config for saved in models.values()])
     if args.confidence:

@@ -106,7 +106,11 @@ def test_each_page_of_reference_is_a_commands():
     [
         ("train_wmt.py", "--warmup_steps=0", "warmup_steps: must be at least 1 and at most 2,147,483,647, is 0"),
         ("train_parsing.py", "--learning_rate=a", "argument --learning_rate: invalid float value: 'a'"),
-        ("reproduce_table3.py", "--config=options.yaml", "options.yaml: there is no option 'sav_steps'"),
+        (
+            "reproduce_table3.py",
+            "--config=options.yaml",
+            "options.yaml: there is no option 'sav_steps'; is it --save_steps?",
+        ),
         ("prepare_data.py", "--sav_steps=5", "there is no option --sav_steps=5; is it --save_steps?"),
     ],
 )

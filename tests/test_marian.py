@@ -12,9 +12,10 @@ from helpers import call_recipe, run_python, write_pairs
 from models import distinct, with_own_softmax
 from transformers import AutoModelForSeq2SeqLM, MarianMTModel
 
+from vaswani_transformer.convert.from_transformers import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.engines import parity
-from vaswani_transformer.engines.marian import MarianTranslator, export_marian, from_marian, to_marian
+from vaswani_transformer.engines.marian import MarianTranslator, export_marian, to_marian
 from vaswani_transformer.engines.transformers_engine import best_hypotheses, n_best_hypotheses
 from vaswani_transformer.model.search_options_vaswani import LengthLimit, SearchOptions
 

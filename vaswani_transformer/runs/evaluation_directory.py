@@ -13,7 +13,7 @@ _TRANSLATIONS = ("translations.txt", "translations.compare.txt")
 _PLOTS = ("bleu_by_source_length.png", "sweep.png", "confidence.png")
 
 
-def claim(directory: Path, overwrite: bool, exit_stack: ExitStack) -> None:
+def lock_output(directory: Path, overwrite: bool, exit_stack: ExitStack) -> None:
     """Lock a directory; one with an earlier evaluation or a model needs `--overwrite`."""
     exit_stack.enter_context(locked(directory, "output_dir"))
     for name in ("results.json", "config.json"):
