@@ -32,7 +32,7 @@ from transformers import PreTrainedModel
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.corpora import evenly_spaced
 from vaswani_transformer.decoding.saved_model import SavedModel, open_model
-from vaswani_transformer.engines.exported_model import exported
+from vaswani_transformer.engines.exported_model import exported, is_engine_name
 from vaswani_transformer.engines.marian import to_marian
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.evaluation.test_sets import read_text
@@ -120,7 +120,7 @@ def peers(model: PreTrainedModel, args: Arguments, beams: int) -> Iterator[Syste
 def exports(model: PreTrainedModel, tokenizer: VaswaniTokenizer, args: Arguments, beams: int) -> Iterator[System]:
     """The exports to CTranslate2, with and without their shortlists."""
     for name in args.exports:
-        directory = exported(name, model, tokenizer)
+        directory = exported(name, model, tokenizer) if is_engine_name(name) else Path(name)
         search = partial(export_search, directory, tokenizer, args.device, beam_size=beams, length_penalty=ALPHA)
         yield System(f"{PEER}, {Path(name).name}", search(use_vmap=False))
         if (directory / "vmap.txt").exists():
