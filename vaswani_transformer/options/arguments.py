@@ -54,7 +54,7 @@ def option(
         default: Its default; `MISSING` for a required option.
         help: Its line in `--help`.
         interval: The numbers that it accepts.
-        alias: Another name, such as "--from".
+        alias: The option, where it is not the name of the field, such as "--from".
         metadata: `decides`: a `Decision`; `paper`: the paper's value, or a tuple with a value for each of its models;
             `is_shown`: False if only `--help_all` shows it.
     """

@@ -72,15 +72,17 @@ class RecipeParser(HfArgumentParser):
         Of the two spellings that `HfArgumentParser` gives, `--num_beams` and `--num-beams`, the first remains.
         """
         names = tuple(name for name in names if "-" not in name.lstrip("-"))
-        is_shown = is_shown and (self._shown is None or names[0].lstrip("-") in self._shown)
+        field = names[0].lstrip("-")
+        is_shown = is_shown and (self._shown is None or field in self._shown)
         if not (is_shown or "--help" in names or "--help_all" in sys.argv):
             kwargs["help"] = argparse.SUPPRESS
         elif "help" in kwargs and kwargs.get("default") not in (None, "", [], {}, argparse.SUPPRESS):
             kwargs["help"] += " (default: %(default)s)"
         for name in ("decides", "interval", "paper"):
             kwargs.pop(name, None)
-        name = names[0].lstrip("-")
-        heading = None if name in _FIRST else self._headings.get(name.removeprefix("no_"), self._headings.get(name))
+        if field != "h" and len(names) > 1:
+            kwargs["dest"], names = field, names[1:]
+        heading = None if field in _FIRST else self._headings.get(field.removeprefix("no_"), self._headings.get(field))
         if heading is None:
             return super().add_argument(*names, **kwargs)
         if heading not in self._groups:
