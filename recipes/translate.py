@@ -130,7 +130,7 @@ def translate_shard(args: TranslateArguments) -> None:
     number, count = parse_shard(str(args.shard))
     translation = ShardedTranslation(args, count, overwrite=args.overwrite)
     with locked(translation.path(number), "shard"):
-        if number not in translation.begin():
+        if number not in translation.begin(numbers=[number]):
             print(f"{translation.path(number)} is finished already", file=sys.stderr)
             return
         with ProgressBar(total=len(translation.sources(number)), desc="Translating", unit="lines") as bar:

@@ -16,14 +16,16 @@ from helpers import BOX, REPOSITORY, call_recipe
 from models import distinct
 from tokenizers import normalizers
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, pipeline
+from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.utils.logging import warning_once
 
-from vaswani_transformer import VaswaniTokenizer
+from vaswani_transformer import VaswaniTokenizer, VaswaniTranslationPipeline
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.ensemble import Ensemble
 from vaswani_transformer.decoding.saved_model import SavedModel
 from vaswani_transformer.engines import exported_model
 from vaswani_transformer.model import pipeline_vaswani
+from vaswani_transformer.registration import register
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -117,10 +119,12 @@ def test_an_export_of_another_model_or_tokenizer_is_refused(saved, tokenizer):
     other = VaswaniTokenizer.train(shouted, len(tokenizer), show_progress=False)
     model = AutoModelForSeq2SeqLM.from_pretrained(saved)
     exported_model.ExportedModel(saved / "engine", model, tokenizer)
-    with pytest.raises(ValueError, match=r"^engine: .* was made of a model with another tokenizer; export this"):
+    with pytest.raises(ValueError, match=r"^engine: .* was made with another tokenizer; export this"):
         exported_model.ExportedModel(saved / "engine", model, other)
     model.model.shared.weight.data[7, 0] += 1
-    with pytest.raises(ValueError, match=r"^engine: .* was made of a model with another weights; export this"):
+    with pytest.raises(
+        ValueError, match=r"^engine: .* was made of other weights, or of these in another dtype; export this"
+    ):
         exported_model.ExportedModel(saved / "engine", model, tokenizer)
 
 
@@ -252,6 +256,11 @@ def test_an_export_in_the_cache_is_made_anew_if_it_is_damaged_and_for_another_to
         f"engine: ctranslate2 is made of the model, anew, since its model.bin has 0 bytes instead of "
         f"{(first / 'model.bin').stat().st_size}: {first}"
     ]
+    (first / "manifest.json").write_text("{", encoding="utf-8")
+    assert exported_model.exported("ctranslate2", model, tokenizer) == first
+    with monkeypatch.context() as patch:
+        patch.setattr(exported_model, "locked", lambda *_, **__: pytest.fail("a ready export needs no lock"))
+        assert exported_model.exported("ctranslate2", model, tokenizer) == first
     lower = copy.deepcopy(tokenizer)
     lower.backend_tokenizer.normalizer = normalizers.Lowercase()
     second = exported_model.exported("ctranslate2", model, lower)
@@ -259,6 +268,17 @@ def test_an_export_in_the_cache_is_made_anew_if_it_is_damaged_and_for_another_to
     assert (second / "tokenizer.json").read_text() != (first / "tokenizer.json").read_text()
     monkeypatch.setattr(ctranslate2_engine, "VERSION", "another")
     assert exported_model.exported("ctranslate2", model, tokenizer) not in (first, second)
+
+
+def test_the_packages_pipeline_takes_the_place_of_a_models_own_code(monkeypatch):
+    tasks = PIPELINE_REGISTRY.supported_tasks
+    remote = type("Remote", (pipeline_vaswani.VaswaniTranslationPipeline,), {"__module__": "transformers_modules.x"})
+    monkeypatch.setitem(tasks, "translation", {**tasks["translation"], "impl": remote})
+    register()
+    assert tasks["translation"]["impl"] is VaswaniTranslationPipeline
+    monkeypatch.setitem(tasks, "translation", {**tasks["translation"], "impl": dict})  # of transformers itself
+    register()
+    assert tasks["translation"]["impl"] is dict
 
 
 def test_a_hub_pipeline_without_the_package_says_what_is_missing(saved, tokenizer):

@@ -89,6 +89,27 @@ def test_a_damaged_shard_is_translated_again(translate, tmp_path, damage, messag
     assert all(f"{shard} {message}" in warning for warning in warnings)
 
 
+def test_shards_of_an_earlier_version_are_refused_and_kept(translate, tmp_path):
+    translate(tmp_path / "out", "--shard", "1/3")
+    path = tmp_path / "out.shards" / "options.json"
+    record = json.loads(path.read_text(encoding="utf-8"))
+    del record["shards"]
+    path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(SystemExit, match="was written by an earlier version; delete the folder"):
+        translate(tmp_path / "out")
+    assert (path.parent / "00001-of-00003.gz").exists()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_task_checks_its_own_shard_alone(translate, tmp_path):
+    for number in range(2):
+        translate(tmp_path / "out", "--shard", f"{number}/3")
+    other = tmp_path / "out.shards" / "00000-of-00003.gz"
+    other.write_bytes(b"damaged")
+    translate(tmp_path / "out", "--shard", "1/3")
+    assert other.read_bytes() == b"damaged"
+
+
 def test_shards_of_one_number_only_are_collected(translate, tmp_path):
     translate(tmp_path / "out", "--shard", "1/3")
     with pytest.raises(SystemExit, match="holds part of another translation, which differs in shards"):

@@ -64,7 +64,10 @@ class ShardedTranslation:
         self.models = options.open_models()
         self.lines = list(options.lines(self.models[0].config))
         if count is None and self._record_path.exists():
-            count = int(str(read_json(self._record_path).get("shards", 0)))
+            recorded = read_json(self._record_path).get("shards")
+            if not isinstance(recorded, int):
+                raise ValueError(f"output: {self._folder} was written by an earlier version; delete the folder")
+            count = recorded
         self.count = -(-len(self.lines) // lines_per_shard) if count is None else count
 
     def path(self, number: int) -> Path:
@@ -76,11 +79,14 @@ class ShardedTranslation:
         first, end = (len(self.lines) * place // self.count for place in (number, number + 1))
         return self.lines[first:end]
 
-    def begin(self, choose_precision: Callable[[], DecodingPrecision] = lambda: "auto") -> list[int]:
+    def begin(
+        self, choose_precision: Callable[[], DecodingPrecision] = lambda: "auto", numbers: Collection[int] | None = None
+    ) -> list[int]:
         """Record the options, or compare them with an earlier command's record; call it before `translate`.
 
-        `choose_precision` is called if neither the user nor an earlier command has chosen. Shards that are damaged are
-        deleted, with a warning. Returns the numbers of the shards that are not finished.
+        `choose_precision` is called if neither the user nor an earlier command has chosen. Damaged shards
+        of `numbers`, by default of all, are deleted, with a warning. Returns the numbers of the shards that are not
+        finished.
 
         Raises:
             ValueError: The earlier command's input, model or options are different.
@@ -107,9 +113,11 @@ class ShardedTranslation:
             "repeat its command to continue it, or delete the folder to start from the beginning",
         )
         missing = self._missing()
-        for number in sorted({*range(self.count)} - {*missing}):
+        for number in sorted({*(range(self.count) if numbers is None else numbers)} - {*missing}):
             try:
                 self._content(number)
+            except FileNotFoundError:  # another program has found it damaged
+                missing.append(number)
             except ValueError as error:
                 logger.warning(f"{error}; its lines are translated again")
                 self.path(number).unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 """Exported models that replace the model: the engines by name, and the cache of exports."""
 
 import re
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -183,12 +184,16 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
     options = sorted(f"{field}={value!r}" for field, value in fields if not field.startswith(_NOT_EXPORTED))
     digest = content_digest([origin(model, tokenizer), version, *options])
     directory = CACHE / f"{digest[:32]}-{name.replace(':', '-')}"
+    if find_damage(directory) is None:
+        return directory
     with locked(CACHE / "exports", "engine", wait=True):
         if (damage := find_damage(directory)) is not None:
             reason = f"anew, since its {damage}" if directory.exists() else "once"
             logger.warning(f"engine: {name} is made of the model, {reason}: {directory}")
             weights = {"quantization": quantization} if quantization else {}
-            export(model, tokenizer, directory, force=is_export(directory), **weights)
+            if not is_export(directory):  # its manifest is damaged
+                shutil.rmtree(directory, ignore_errors=True)
+            export(model, tokenizer, directory, force=directory.exists(), **weights)
     return directory
 
 
@@ -200,5 +205,11 @@ def _require_export(directory: Path, model: PreTrainedModel, tokenizer: PreTrain
         raise ValueError(f"engine: {directory}: {damage}; export the model again with --force")
     notes = Manifest.load(directory).notes
     for part, digest in origin(model, tokenizer).items():
-        if part in ("weights", "tokenizer") and notes.get(part) != digest:
-            raise ValueError(f"engine: {directory} was made of a model with another {part}; export this model")
+        if part not in notes:
+            raise ValueError(f"engine: {directory} was made by an earlier version; export the model again with --force")
+        if part == "weights" and notes[part] != digest:
+            raise ValueError(
+                f"engine: {directory} was made of other weights, or of these in another dtype; export this model"
+            )
+        if part == "tokenizer" and notes[part] != digest:
+            raise ValueError(f"engine: {directory} was made with another tokenizer; export this model")

@@ -244,7 +244,12 @@ def install_translation_task(pipeline_class: type[GeneratingPipeline] = VaswaniT
     registry = _pipelines.PIPELINE_REGISTRY
     # From transformers 5.19, a list of removed tasks takes precedence over the registry.
     getattr(_pipelines, "REMOVED_TASKS", {}).pop("translation", None)
-    if "translation" in registry.supported_tasks:
+    known = registry.supported_tasks.get("translation")
+    if known is not None:
+        # The package's pipeline takes the place of the one in a model's own code, which has fewer options.
+        is_code_of_a_model = known["impl"].__module__.startswith("transformers_modules.")
+        if is_code_of_a_model and not pipeline_class.__module__.startswith("transformers_modules."):
+            register_task("translation", pipeline_class)
         return
     register_task("translation", pipeline_class)
     original = registry.check_task

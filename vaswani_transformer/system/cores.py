@@ -68,4 +68,9 @@ def start_processes(program: str, options: Namespace) -> None:
         numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), LAUNCHER: "SIGKILL"}
         # Before its imports, so that it does not wait for this process if this one ends meanwhile.
         end = partial(end_with_parent, signal.SIGKILL)
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, **numbers}, preexec_fn=end)
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **numbers},
+            preexec_fn=end if sys.platform == "linux" else None,
+        )
