@@ -17,7 +17,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from .console import one_line, program_name
-from .processes import is_first, join_process_group, leave_process_group
+from .processes import do_once, join_process_group, leave_process_group
 
 
 _FAULTS = (ValueError, OSError, ImportError, OverflowError, UnpicklingError, SafetensorError, StrictDataclassError)
@@ -117,13 +117,17 @@ def _end(line: str, status: int, is_lost: bool) -> NoReturn:
     is_joined = torch.distributed.is_initialized()
     if not is_joined and status == 1:
         sys.exit(line)
-    # The store may be lost with the process.
-    if not is_joined or is_lost or is_first("the last line"):
-        print(line, file=sys.stderr)
+
+    def say() -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    if is_joined and not is_lost:  # the store may be lost with the process
+        do_once("the last line", say)
+    else:
+        say()
     if not is_joined:
         sys.exit(status)
     sys.stdout.flush()
-    sys.stderr.flush()
     os._exit(status)  # the threads of the process group might otherwise abort the interpreter
 
 

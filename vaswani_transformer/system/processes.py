@@ -43,6 +43,7 @@ LAUNCHER = "VASWANI_LAUNCHER"
 OTHER_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds on all cores, per period
 _STORE_TIMEOUT = timedelta(seconds=15)
+_LONGEST_ONCE = timedelta(seconds=2)
 _LONGEST_WORK = timedelta(days=1)  # for the main process alone
 _PR_SET_PDEATHSIG = 1  # from sys/prctl.h
 _LIBRARY = ctypes.CDLL(None) if sys.platform == "linux" else None  # a forked process must not load it
@@ -169,12 +170,22 @@ def _share(outcome: Outcome) -> list[Any]:
     return [result for result, _ in outcomes]
 
 
-def is_first(what: str) -> bool:
-    """Whether this process is the first of the group to ask for `what`; always True if the group's store has ended."""
+def do_once(what: str, work: Callable[[], object]) -> None:
+    """Do `work` on the process of the group that asks first; the others wait for it, for two seconds at most.
+
+    Otherwise the first process might end, and with it the one at work. If the group's store has ended, each does it.
+    """
+    done = f"{what}, done"
     try:
-        return _store().add(what, 1) == 1
+        if _store().add(what, 1) != 1:
+            with suppress(RuntimeError):
+                _store().wait([done], _LONGEST_ONCE)
+            return
     except RuntimeError:
-        return True
+        pass
+    work()
+    with suppress(RuntimeError):
+        _store().set(done, "")
 
 
 @cache  # connecting takes a quarter of a second
