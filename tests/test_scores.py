@@ -78,7 +78,7 @@ def test_a_true_difference_is_significant():
 
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_few_sentences_show_little(count):
-    """p-values are those of an exact test: all 2^n exchanges between two equal systems are equally likely."""
+    """p-values equal an exact test's: all 2^n exchanges between two equal systems are equally likely."""
     references = [[german] for _, german in phrasebook("test")[:count]]
     whole = [text for (text,) in references]
     for found in paired_bootstrap([""] * count, whole, references, 200).values():

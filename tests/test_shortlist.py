@@ -57,7 +57,7 @@ def test_candidates_are_the_likeliest_by_model_1(tokenizer, monkeypatch):
 
 
 def test_ctranslate2_searches_among_the_candidates(trained, tokenizer, tmp_path):
-    """The candidates are those of the source tokens, and tokens that may occur anywhere."""
+    """CTranslate2 chooses among the source tokens' candidates and the tokens that may occur anywhere."""
     engine = pytest.importorskip("vaswani_transformer.engines.ctranslate2")
     translator = pytest.importorskip("vaswani_transformer.engines.ctranslate2").CTranslate2Translator
     greedy = copy.deepcopy(trained)

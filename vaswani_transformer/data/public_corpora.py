@@ -2,7 +2,7 @@
 
 `public_corpora.json` is the table, and recipes/get_data.py gets the files. Digests cover the text of a file, because
 the same text can be compressed in many ways. An archive that changes over time is split by digests of the held-out
-pairs: `NAME.digests` lists the digests of the validation set, then those of the test set, in line order.
+pairs: `NAME.digests` lists the digests of the validation set, then of the test set, in line order.
 """
 
 import hashlib

@@ -132,7 +132,7 @@ class ShardedTranslation:
             atomic_write(self.path(number), [gzip.compress(content, mtime=0)])
 
     def wait(self, minutes: float) -> None:
-        """Wait until all shards are finished, including those of other processes.
+        """Wait until all processes have finished their shards.
 
         A collective operation would time out, since other processes may take hours longer than this one.
 

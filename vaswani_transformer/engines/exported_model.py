@@ -203,13 +203,12 @@ def _require_export(directory: Path, model: PreTrainedModel, tokenizer: PreTrain
         raise no_export(directory)
     if (damage := find_damage(directory)) is not None:
         raise ValueError(f"engine: {directory}: {damage}; export the model again with --force")
-    notes = Manifest.load(directory).notes
-    for part, digest in origin(model, tokenizer).items():
-        if part not in notes:
-            raise ValueError(f"engine: {directory} was made by an earlier version; export the model again with --force")
-        if part == "weights" and notes[part] != digest:
-            raise ValueError(
-                f"engine: {directory} was made of other weights, or of these in another dtype; export this model"
-            )
-        if part == "tokenizer" and notes[part] != digest:
-            raise ValueError(f"engine: {directory} was made with another tokenizer; export this model")
+    notes, ours = Manifest.load(directory).notes, origin(model, tokenizer)
+    if ours.keys() - notes.keys():
+        raise ValueError(f"engine: {directory} was made by an earlier version; export the model again with --force")
+    if notes["weights"] != ours["weights"]:
+        raise ValueError(
+            f"engine: {directory} was made of other weights, or of these in another dtype; export this model"
+        )
+    if notes["tokenizer"] != ours["tokenizer"]:
+        raise ValueError(f"engine: {directory} was made with another tokenizer; export this model")
