@@ -42,8 +42,8 @@ from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_arguments import DataArguments
 from .run_directory import load_record, open_run, record_settings, training_settings
+from .scoring import ValidationBleu, choose_length_penalty
 from .training_arguments import RecipeTrainingArguments
-from .validation_bleu import ValidationBleu, choose_length_penalty
 
 
 @contextmanager
