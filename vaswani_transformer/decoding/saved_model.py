@@ -46,8 +46,6 @@ class SavedModel:
         place: The option with its name, and the name; errors start with it.
         name: Its directory, or its name on the Hub.
         directory: Directory of its files; for a name on the Hub, the downloaded ones.
-        config: Its configuration.
-        tokenizer: Its tokenizer.
         is_pickled: Whether its weights are pickled, instead of safetensors.
         trust_remote_code: Whether its remote code may run.
     """
