@@ -89,6 +89,8 @@ class TranslateArguments(TranslationOptions):
 def main() -> None:
     (args,) = RecipeParser((TranslateArguments,)).parse()
     with joined_processes("translate.py", args.timeout_minutes, ADVICE):
+        if PartialState().num_processes > 1 and (args.is_stream or args.shard is not None):
+            raise ValueError("output: several processes can only translate a file into a file; start a single one")
         if args.is_stream:
             translate_stream(args)
         elif args.shard is not None:
@@ -99,8 +101,6 @@ def main() -> None:
 
 def translate_stream(args: TranslateArguments) -> None:
     """Translate lines as they come."""
-    if PartialState().num_processes > 1:
-        raise ValueError("output: several processes cannot share standard input or output; give --input and --output")
     if args.output == "-":
         for content in translated_chunks(args):
             sys.stdout.buffer.write(content)
@@ -124,8 +124,6 @@ def translated_chunks(args: TranslateArguments) -> Iterator[bytes]:
 
 def translate_shard(args: TranslateArguments, shard: str) -> None:
     """Translate one range of lines, such as "3/100", the fourth of a hundred."""
-    if PartialState().num_processes > 1:
-        raise ValueError("shard: is translated by one process; start one for each shard")
     match = re.fullmatch(r"(\d+)/(\d+)", shard)
     if match is None or not int(match[1]) < int(match[2]) < 100_000:  # the names have five digits
         raise ValueError(f"shard: must be a number from 0 and that of all shards, such as 3/100, is {shard}")

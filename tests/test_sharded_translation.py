@@ -89,18 +89,6 @@ def test_a_damaged_shard_is_translated_again(translate, tmp_path, damage, messag
     assert all(f"{shard} {message}" in warning for warning in warnings)
 
 
-def test_shards_of_an_earlier_version_are_refused_and_kept(translate, tmp_path):
-    translate(tmp_path / "out", "--shard", "1/3")
-    path = tmp_path / "out.shards" / "options.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
-    del record["shards"]
-    path.write_text(json.dumps(record), encoding="utf-8")
-    with pytest.raises(SystemExit, match="was written by an earlier version; delete the folder"):
-        translate(tmp_path / "out")
-    assert (path.parent / "00001-of-00003.gz").exists()
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_task_checks_its_own_shard_alone(translate, tmp_path):
     for number in range(2):
         translate(tmp_path / "out", "--shard", f"{number}/3")
@@ -110,20 +98,14 @@ def test_a_task_checks_its_own_shard_alone(translate, tmp_path):
     assert other.read_bytes() == b"damaged"
 
 
-def test_shards_of_one_number_only_are_collected(translate, tmp_path):
-    translate(tmp_path / "out", "--shard", "1/3")
-    with pytest.raises(SystemExit, match="holds part of another translation, which differs in shards"):
-        translate(tmp_path / "out", "--shard", "1/4")
-
-
 @pytest.mark.parametrize(("lines", "count"), [(LINES, 5), (LINES[-3:], 4)], ids=["unequal ranges", "an empty range"])
 def test_shards_have_all_lines_once(translate, source, tmp_path, lines, count, monkeypatch):
     source.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    monkeypatch.setattr(
-        line_translation,
-        "translate_in_batches",
-        lambda *args, **_: [(range(len(args[2])), [[Translation(each, [])] for each in args[2]])],
-    )
+
+    def repeat(model, tokenizer, lines, *args, **options):
+        return [(range(len(lines)), [[Translation(line, [])] for line in lines])]
+
+    monkeypatch.setattr(line_translation, "translate_in_batches", repeat)
     for number in range(count):
         translate(tmp_path / "out", "--shard", f"{number}/{count}")
     monkeypatch.setattr(ShardedTranslation, "translate", lambda *_: None)  # nothing is missing
@@ -150,10 +132,8 @@ def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, 
     together, errors = threading.Barrier(2), []
 
     def begin(beams: int) -> None:
-        options = TranslationOptions(
-            model=str(lively_model), input=str(source), output=str(tmp_path / "out"), num_beams=beams
-        )
-        translation = ShardedTranslation(options, 2)
+        names = {"model": str(lively_model), "input": str(source), "output": str(tmp_path / "out")}
+        translation = ShardedTranslation(TranslationOptions(**names, num_beams=beams), 2)
         together.wait()
         try:
             assert translation.begin() == [0, 1]
@@ -188,11 +168,8 @@ def test_rows_of_tables_are_lines(translate, source, tmp_path):
 
 @pytest.mark.system
 def test_a_task_of_slurm_translates_its_shard(source, tmp_path, lively_model):
-    environment = {
-        **os.environ,
-        "SLURM_ARRAY_TASK_ID": "3",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "SLURM_ARRAY_TASK_ID": "3", "PATH": path}
     options = ["--model", lively_model, "--input", source, "--output", tmp_path / "out", "--max_new_tokens", 6]
     command = ["bash", "recipes/cluster/slurm.sh", 4, *options]
     subprocess.run([*map(str, command)], cwd=REPOSITORY, env=environment, check=True)

@@ -105,10 +105,11 @@ class SavedModel:
 
     def require_updatable(self, what: str) -> None:
         """Raise a ValueError unless `update_config` can store `what`: a model of this package, in a local directory."""
-        if self.config.model_type != "vaswani":
-            raise ValueError(f"{self.place}: is of another package, and cannot keep {what}; convert it, see convert.py")
-        if Path(self.name) != self.directory:  # it was downloaded
-            raise ValueError(f"{self.place}: must be a directory, which will keep {what}; download it first")
+        if self.config.model_type != "vaswani" or Path(self.name) != self.directory:
+            raise ValueError(
+                f"{self.place}: must be a directory with a model of this package, which will keep {what}; download or "
+                "convert it first"
+            )
 
 
 def open_model(

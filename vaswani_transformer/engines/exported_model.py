@@ -17,7 +17,7 @@ from ..model.generation_vaswani import search_options
 from ..model.languages_vaswani import Directions
 from ..model.search_options_vaswani import LENGTH_FIELDS
 from ..system.files import locked
-from ..system.manifests import content_digest, find_damage
+from ..system.manifests import Manifest, content_digest, find_damage
 from .engine import Engine, export_manifest, most_positions, origin
 
 
@@ -118,10 +118,14 @@ def no_export(name: str | Path) -> ValueError:
 
 def engine_digest(directory: str | Path) -> str:
     """Digest of the files of an export, by its manifest; raises a ValueError if the directory is no export."""
-    manifest = export_manifest(Path(directory))
-    if manifest is None:
+    files = _require_manifest(Path(directory)).files
+    return f"sha256 {content_digest({name: digest for name, (_, digest) in files.items()})}"
+
+
+def _require_manifest(directory: Path) -> Manifest:
+    if (manifest := export_manifest(directory)) is None:
         raise no_export(directory)
-    return f"sha256 {content_digest({name: digest for name, (_, digest) in manifest.files.items()})}"
+    return manifest
 
 
 def import_exporter(name: str) -> tuple[Callable[..., Path], int, str]:
@@ -191,15 +195,13 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
 
 def _require_export(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise a ValueError unless a directory is a complete export of this model and its tokenizer."""
-    manifest = export_manifest(directory)
-    if manifest is None:
-        raise no_export(directory)
+    notes = _require_manifest(directory).notes
     if (damage := find_damage(directory)) is not None:
         raise ValueError(f"engine: {directory}: {damage}; export the model again with --force")
     ours = origin(model, tokenizer)
-    if manifest.notes.get("weights") != ours["weights"]:
+    if notes.get("weights") != ours["weights"]:
         raise ValueError(
             f"engine: {directory} was made of other weights, or of these in another dtype; export this model"
         )
-    if manifest.notes.get("tokenizer") != ours["tokenizer"]:
+    if notes.get("tokenizer") != ours["tokenizer"]:
         raise ValueError(f"engine: {directory} was made with another tokenizer; export this model")
