@@ -98,15 +98,16 @@ def parity_report(
     by_rule = search([sources[row] for row in differing], **engine.rule)
     differences = []
     for row, same in zip(differing, by_rule, strict=True):
-        triple = sources[row], ours[row], exported[row]
-        scores = [normalised_score(model, sources[row], each) for each in (ours[row], exported[row])]
-        kind = "ours_scores_higher" if scores[0] > scores[1] else "exported_scores_higher"
+        first, second = (normalised_score(model, sources[row], each[row]) for each in (ours, exported))
+        kind = "ours_scores_higher" if first > second else "exported_scores_higher"
         if same == exported[row]:
             kind = "rule"
-        if abs(scores[0] - scores[1]) < TIE:
+        if abs(first - second) < TIE:
             kind = "tie"
-        shown = tokenizer.batch_decode(triple, skip_special_tokens=True)
-        differences.append(Difference(lines[row] + 1, kind, *shown, *scores))
+        source, our_text, exported_text = tokenizer.batch_decode(
+            [sources[row], ours[row], exported[row]], skip_special_tokens=True
+        )
+        differences.append(Difference(lines[row] + 1, kind, source, our_text, exported_text, first, second))
     kinds = [difference.kind for difference in differences]
     bleu = same_tokens = None
     if references is not None:
