@@ -438,7 +438,7 @@ def test_hypotheses_are_those_of_generate_and_pairs_are_a_corpus(
         assert [tuple(row["translation"][language] for language in languages) for row in corpus] == pairs
 
 
-def test_each_sentence_of_a_line_is_translated(run, output, oracle, bilingual, tmp_path):
+def test_each_sentence_of_a_line_is_translated(run, output, oracle, tmp_path):
     sentences = [line.strip() for line in LINES[4:10]]
     lines = ["  ".join(sentences[first : first + 3]) for first in range(4)]
     lines = [*lines, "", f" {sentences[0]} ", *lines, *lines]
@@ -451,9 +451,6 @@ def test_each_sentence_of_a_line_is_translated(run, output, oracle, bilingual, t
     options = ["--input", source, "--output", output]
     run(*options)
     assert output.read_bytes() == as_bytes(expected)
-    run(*options[:2], "--output", tmp_path / "pairs.jsonl", "--model", bilingual)
-    pairs = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert pairs == [{"en": line.strip(), "de": text} for line, text in zip(lines, expected, strict=True)]
     run(*options, "--overwrite", "--no_split_sentences")
     whole = output.read_text(encoding="utf-8").split("\n")
     assert whole != [*expected, ""]
