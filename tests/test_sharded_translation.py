@@ -80,6 +80,16 @@ def test_damaged_and_missing_shards_are_translated_again(translate, tmp_path, ca
         assert f"{shard} {message}" in warning
 
 
+def test_shards_of_an_earlier_version_are_refused_and_kept(translate, tmp_path):
+    translate(tmp_path / "out", "--shard", "1/3")
+    path = tmp_path / "out.shards" / "options.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"shards"', '"parts"'), encoding="utf-8")
+    with pytest.raises(SystemExit, match="was written by an earlier version; delete the folder"):
+        translate(tmp_path / "out")
+    assert (path.parent / "00001-of-00003.gz").exists()
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_task_checks_its_own_shard_alone(translate, tmp_path):
     for number in range(2):
         translate(tmp_path / "out", "--shard", f"{number}/3")

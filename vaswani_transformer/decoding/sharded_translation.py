@@ -64,7 +64,10 @@ class ShardedTranslation:
         self.models = options.open_models()
         self.lines = list(options.lines(self.models[0].config))
         if count is None and not self.is_new:
-            count = cast("int | None", read_json(self._record_path).get("shards"))
+            recorded = read_json(self._record_path).get("shards")
+            if not isinstance(recorded, int):
+                raise ValueError(f"output: {self._folder} was written by an earlier version; delete the folder")
+            count = recorded
         self.count = -(-len(self.lines) // lines_per_shard) if count is None else count
 
     def path(self, number: int) -> Path:
