@@ -94,7 +94,7 @@ def output(tmp_path):
     return tmp_path / "out.txt"
 
 
-@pytest.mark.parametrize("tokens_per_batch", [1, 40, 4096])
+@pytest.mark.parametrize("tokens_per_batch", [40, 4096])
 def test_each_line_has_its_translation_for_any_batches(
     run, source, output, oracle, tokens_per_batch, capsys, monkeypatch
 ):
