@@ -92,8 +92,9 @@ def origin(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[s
     for name, weight in model.state_dict().items():
         content = weight.detach().float().cpu().reshape(-1).view(torch.uint8).numpy()
         weights[name] = hashlib.sha256(content).hexdigest()
-    is_fast = isinstance(tokenizer, PreTrainedTokenizerFast)
-    rules: dict[str, Json] = _tokenizer_state(tokenizer) if is_fast else {**tokenizer.get_vocab()}
+    rules: dict[str, Json] = {**tokenizer.get_vocab()}
+    if isinstance(tokenizer, PreTrainedTokenizerFast):
+        rules = _tokenizer_state(tokenizer)
     return {"weights": content_digest(weights), "tokenizer": content_digest(rules), "package": __version__}
 
 
