@@ -115,7 +115,7 @@ def fit_model_1(corpus: Sequence[Links], sources: np.ndarray) -> np.ndarray:
     for _ in range(_ITERATIONS):
         counts = np.zeros(len(sources))
         for links in corpus:
-            weights = probabilities[links.pairs]  # the posterior, up to a constant for each place
+            weights = probabilities[links.pairs]  # the posterior, up to a constant for each target word
             shares = weights / np.bincount(links.positions, weights)[links.positions]
             counts += np.bincount(links.pairs, shares, len(sources))
         probabilities = counts / np.bincount(sources, counts)[sources]
