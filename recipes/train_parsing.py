@@ -29,8 +29,14 @@ from vaswani_transformer.model.parsing_vaswani import VaswaniForConstituencyPars
 from vaswani_transformer.options.arguments import COUNT, Interval, option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.parsing.model_card import write_parsing_card
-from vaswani_transformer.parsing.records import CheckpointF1, ParsingRecord, ParsingSplit
-from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, parse_corpus, score_parser
+from vaswani_transformer.parsing.scoring import (
+    F1_DEFINITIONS,
+    CheckpointF1,
+    ParsingRecord,
+    ParsingSplit,
+    parse_corpus,
+    score_parser,
+)
 from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
 from vaswani_transformer.parsing.treebank_options import TreebankOptions
 from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
