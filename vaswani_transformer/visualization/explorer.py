@@ -20,9 +20,9 @@ from ..model.languages_vaswani import Directions, split_paragraphs
 from ..model.tokenization_vaswani import for_targets
 from ..system.files import atomic_write
 from .alternatives import Choice, find_alternatives
-from .attention import AttentionWeights, join_words, merge_words, read_attention, word_starts
+from .attention import AttentionWeights, merge_words, read_attention
 from .search_trace import trace_search
-from .tokens import shown_tokens
+from .tokens import join_words, shown_tokens, word_starts
 
 
 logger = logging.get_logger(__name__)

@@ -17,7 +17,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.modeling_vaswani import sinusoidal_positions
 from ..system.files import atomic_write
-from .attention import AttentionWeights, Kind, join_words, merge_words, read_attention, word_starts
+from .attention import AttentionWeights, Kind, merge_words, read_attention
+from .tokens import join_words, word_starts
 
 
 _TITLES = {
