@@ -38,12 +38,7 @@ _FAINTEST = 0.01  # lines of smaller weights would be invisible
 
 
 class Picture:
-    """A figure of matplotlib, which notebooks show.
-
-    Attributes:
-        figure: The figure.
-        bbox: "tight" to grow the figure to its contents.
-    """
+    """A figure of matplotlib, which notebooks show; `bbox` is "tight" to grow the figure to its contents."""
 
     def __init__(self, figure: Figure, bbox: str | None = None) -> None:
         self.figure, self.bbox = figure, bbox
