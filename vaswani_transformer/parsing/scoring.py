@@ -113,10 +113,7 @@ class ParsingRecord(TrainingResults):
 def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[str] | None = None) -> ParserScores:
     """Compare parses with gold trees in brackets.
 
-    Args:
-        gold: The gold trees.
-        parses: A parse for each gold tree.
-        seen: Trees of the training data, written like the gold trees; None if they are unknown.
+    `seen` are trees of the training data, written like the gold trees; None if they are unknown.
     """
     pairs = [(tree, parse.tree) for tree, parse in zip(gold, parses, strict=True)]
     by_program = [score_parse(*pair) for pair in pairs]
@@ -152,8 +149,7 @@ def parse_corpus(
     Collective: the processes share the sentences, and all get the same result.
 
     Args:
-        model: The model, on the device to use.
-        tokenizer: Its tokenizer.
+        model, tokenizer: The model, on the device to use, and its tokenizer.
         sentences: Words of each sentence.
         tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
         constrained: Search only among well-formed parses.

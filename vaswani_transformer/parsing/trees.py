@@ -106,9 +106,7 @@ def tree_in_one_line(tree: Tree) -> str:
 def tree_to_sequence(tree: Tree, keeps_tags: bool = True) -> list[str]:
     """Convert a normalised tree to the sequence of section 6.3: without words and the outermost bracket.
 
-    Args:
-        tree: The result of `normalize_tree`.
-        keeps_tags: Whether words become their tags, as in the paper, or all "XX", as in Vinyals et al. (2015).
+    Words become their tags, as in the paper, or all "XX", as in Vinyals et al. (2015).
     """
     sequence: list[str] = []
     pending: list[Tree | str] = [*reversed(tree)]

@@ -76,8 +76,7 @@ def find_alternatives(
     """Search for alternatives to each token of a translation, and for the translations that follow from them.
 
     Args:
-        model: A model of this package.
-        tokenizer: Its tokenizer.
+        model, tokenizer: A model of this package, and its tokenizer.
         source: The sentence.
         target: Tokens of its translation, EOS included.
         count: Alternatives of each token; fewer where the length limit allows none.

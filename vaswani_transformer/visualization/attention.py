@@ -68,8 +68,7 @@ def read_attention(
     """Compute the attention weights of a sentence and its translation.
 
     Args:
-        model: An encoder-decoder model; it is in evaluation mode afterwards, without dropout.
-        tokenizer: Its tokenizer.
+        model, tokenizer: An encoder-decoder model, which is in evaluation mode afterwards, and its tokenizer.
         source: A sentence.
         target: Its translation, as text or as tokens with EOS; by default the model's.
 

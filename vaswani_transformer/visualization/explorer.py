@@ -63,15 +63,14 @@ def explore(
     Attention and alternatives are shown for words: see `merge_words`. The weights are rounded to 1/255.
 
     Args:
-        model: A model of this package, in evaluation mode.
-        tokenizer: Its tokenizer.
+        model, tokenizer: A model of this package, in evaluation mode, and its tokenizer.
         source: The sentence. If a text has several, the page shows the first, and says so.
         target: A translation whose attention and alternatives to show; by default the best one of the search. With it,
             a text of several sentences is translated as one, with a warning.
         alternatives: Alternatives of each token of the translation; 0 saves their searches.
         max_tokens: Most tokens of a sentence; the time grows with its square, or faster.
         show_progress: Whether to show a bar, which counts the alternatives.
-        options: Keywords of `generate`, such as `num_beams` and `length_penalty`.
+        options: Keywords of `generate`.
 
     Raises:
         ValueError: A sentence has more than `max_tokens`.

@@ -73,13 +73,10 @@ def attention_view(
     merge: bool = False,
     **options: Any,
 ) -> Picture:
-    """Draw a model's attention, as in Figures 3 to 5.
+    """Draw an encoder-decoder model's attention, as in Figures 3 to 5.
 
     Args:
-        model: An encoder-decoder model.
-        tokenizer: Its tokenizer.
-        source: A sentence.
-        target: Its translation; by default the model's.
+        model, tokenizer, source, target: As for `read_attention`.
         merge: Merge the tokens of a word, as `merge_words` does.
         options: Arguments of `draw_attention`.
     """
@@ -181,25 +178,15 @@ def _write_legend(axes: Axes, title: str, heads: Sequence[int], colors: Sequence
 def _write_column(
     axes: Axes, x: float, heading: str, words: Sequence[str], places: np.ndarray, colors: Sequence[str], **style: Any
 ) -> None:
-    """Write words below each other at these positions, under a heading."""
-    _write(axes, x, -1, heading, fontsize=8, color="0.4", **style)
+    """Write words below each other at these positions, under a heading, with at most 32 characters each."""
+    axes.text(x, -1, heading, va="center", fontsize=8, color="0.4", **style)
     for y, word, color in zip(places, words, colors, strict=True):
-        _write(axes, x, y, word, color=color, **style)
-
-
-def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
-    """Write a word, with at most 32 characters, in the middle of a line."""
-    shown = f"{text[:31]}…" if len(text) > 32 else text or "·"
-    axes.text(x, y, shown, **{"va": "center", "fontsize": 10, "parse_math": False, **style})
+        shown = f"{word[:31]}…" if len(word) > 32 else word or "·"
+        axes.text(x, y, shown, va="center", fontsize=10, color=color, parse_math=False, **style)
 
 
 def _draw_lines(
-    axes: Axes,
-    drawn: np.ndarray,
-    rows: np.ndarray,
-    columns: np.ndarray,
-    colors: Sequence[Color],
-    boldness: float,
+    axes: Axes, drawn: np.ndarray, rows: np.ndarray, columns: np.ndarray, colors: Sequence[Color], boldness: float
 ) -> None:
     """Draw `drawn` `[heads, rows, columns]` between words at these positions, strong lines above weak ones."""
     places = np.argwhere(drawn >= _FAINTEST)
