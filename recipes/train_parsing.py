@@ -187,7 +187,7 @@ def f1_by_step(
 ) -> list[CheckpointF1]:
     """Greedily decoded F1 of ten of the checkpoints, by step. Collective."""
     steps, curve = [*checkpoints], []
-    for step in (steps[place] for place in evenly_spaced(len(steps), 10)):
+    for step in (steps[index] for index in evenly_spaced(len(steps), 10)):
         parses = parse_corpus(load_parser(checkpoints[step]), tokenizer, gold.sentences, num_beams=1)
         curve.append(CheckpointF1(step, len(gold.trees), score_parser(gold.trees, parses).all_sentences.f1))
     return curve

@@ -189,21 +189,21 @@ def _draw_lines(
     axes: Axes, drawn: np.ndarray, rows: np.ndarray, columns: np.ndarray, colors: Sequence[Color], boldness: float
 ) -> None:
     """Draw `drawn` `[heads, rows, columns]` between words at these positions, strong lines above weak ones."""
-    places = np.argwhere(drawn >= _FAINTEST)
-    places = places[np.argsort(drawn[tuple(places.T)], kind="stable")]
-    weights = drawn[tuple(places.T)]
+    lines = np.argwhere(drawn >= _FAINTEST)  # [lines, 3]: head, row and column
+    lines = lines[np.argsort(drawn[tuple(lines.T)], kind="stable")]
+    weights = drawn[tuple(lines.T)]
     apart = min(0.6 / len(drawn), 0.12)  # between the lines of two heads, so that none hides another
     shifts = apart * (np.arange(len(drawn)) - (len(drawn) - 1) / 2)
-    segments = [[(0, rows[row] + shifts[head]), (1, columns[column] + shifts[head])] for head, row, column in places]
-    styles = [(*colors[head], weight) for head, weight in zip(places[:, 0], weights, strict=True)]
+    segments = [[(0, rows[row] + shifts[head]), (1, columns[column] + shifts[head])] for head, row, column in lines]
+    styles = [(*colors[head], weight) for head, weight in zip(lines[:, 0], weights, strict=True)]
     axes.add_collection(LineCollection(segments, colors=styles, linewidths=boldness * (0.5 + 2.5 * weights)))
 
 
 def _draw_cells(axes: Axes, strongest: np.ndarray, columns: np.ndarray, colors: Sequence[Color]) -> None:
     """Draw `strongest` `[heads, columns]` next to the words of the right column."""
     for (head, column), weight in np.ndenumerate(strongest):
-        place = (1 + _GAP + _CELL * head, float(columns[column]) - 0.4)
-        cell = Rectangle(place, _CELL, 0.8, facecolor=(*colors[head], weight), linewidth=0, clip_on=False)
+        corner = (1 + _GAP + _CELL * head, float(columns[column]) - 0.4)
+        cell = Rectangle(corner, _CELL, 0.8, facecolor=(*colors[head], weight), linewidth=0, clip_on=False)
         axes.add_patch(cell)
 
 
