@@ -287,24 +287,11 @@ def test_heads_scale_the_rows_that_do_not_vary_them(recipe, heads):
             assert (config.d_k, config.d_v) == (paper.d_k / 4, 128 / heads)
 
 
-@pytest.mark.parametrize(
-    ("visible", "parallel", "expected"),
-    [
-        (None, None, ["0", "1", "2"]),
-        (None, 2, ["0", "1"]),
-        (None, 5, ["0", "1", "2", "0", "1"]),
-        ("7,GPU-5,2", None, ["7", "GPU-5", "2"]),
-    ],
-)
-def test_each_training_has_a_gpu_of_its_own(recipe, monkeypatch, visible, parallel, expected):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert shares(False, parallel) == [{"CUDA_VISIBLE_DEVICES": name} for name in expected]
-
-
-@pytest.mark.parametrize(("parallel", "threads"), [(None, "6"), (2, "3"), (4, "1"), (8, "1")])
-def test_trainings_share_the_processor(recipe, monkeypatch, parallel, threads):
+def test_trainings_at_once_share_the_machine(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
-    assert shares(True, parallel) == [{"OMP_NUM_THREADS": threads}] * (parallel or 1)
+    for parallel, threads in ((None, "6"), (2, "3"), (4, "1"), (8, "1")):
+        assert shares(True, parallel) == [{"OMP_NUM_THREADS": threads}] * (parallel or 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    for visible, parallel, gpus in (("", None, "0 1 2"), ("", 5, "0 1 2 0 1"), ("7,GPU-5,2", None, "7 GPU-5 2")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert shares(False, parallel) == [{"CUDA_VISIBLE_DEVICES": gpu} for gpu in gpus.split()]
