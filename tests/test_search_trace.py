@@ -85,7 +85,7 @@ def check_scores(found: SearchTrace, number: int, candidate: Candidate, score: f
     ("rule", "alpha", "returned", "reason"),
     [
         ("never", 0.0, 1, StopReason.BOUND),
-        ("never", 0.6, 1, StopReason.BOUND),
+        ("never", 0.6, 1, StopReason.LENGTH_LIMIT),
         (False, -1.0, 1, StopReason.BOUND),
         (True, 0.6, 2, StopReason.ENOUGH_FINISHED),
     ],
