@@ -78,8 +78,9 @@ def draw(args: PictureArguments) -> Picture:
     read = (saved.load(), saved.tokenizer, source, args.target)
     if args.picture == "entropy":
         return entropy_view(*read)
-    chosen = {"kind": args.kind, "layer": args.layer, "heads": args.heads, "words": args.words}
-    return attention_view(*read, merge=args.merge_words, **chosen)
+    return attention_view(
+        *read, merge=args.merge_words, kind=args.kind, layer=args.layer, heads=args.heads, words=args.words
+    )
 
 
 if __name__ == "__main__":
