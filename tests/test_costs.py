@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.experiments.numbers import paper_cost
+from vaswani_transformer.experiments.comparison import paper_cost
 from vaswani_transformer.runs import costs
 from vaswani_transformer.runs.costs import sustained_rate
 from vaswani_transformer.training.flops import training_flops
