@@ -148,10 +148,8 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
     try:
         yield
     finally:
-        try:
-            Path(lock.lock_file).unlink(missing_ok=True)  # a process that has just opened it notices
-        finally:
-            lock.release()
+        Path(lock.lock_file).unlink(missing_ok=True)  # a process that has just opened it notices
+        lock.release()
 
 
 def require_new_file(name: str, path: str | Path, overwrite: bool) -> None:
