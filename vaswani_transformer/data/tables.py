@@ -120,9 +120,11 @@ def _delimited_rows(path: Path, keys: Sequence[str]) -> Rows:
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The fields of each row, none for a blank line: CSV (RFC 4180), or TSV, where quotes are text (Tatoeba, OPUS)."""
     lines = read_lines(path)
-    records: Iterable[list[str]] = csv.reader((line + "\n" for line in lines), strict=True)  # fields may have lines
+    records: Iterable[list[str]]
     if table_kind(path) == "tsv":
         records = (line.split("\t") if line else [] for line in lines)
+    else:
+        records = csv.reader((line + "\n" for line in lines), strict=True)  # a quoted field may have line feeds
     number = 0
     try:
         for number, record in enumerate(records, start=1):
