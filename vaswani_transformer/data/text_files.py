@@ -16,7 +16,7 @@ COMPRESSED = tuple(_ARCHIVES)
 
 @contextmanager
 def open_binary(path: Path) -> Iterator[BinaryIO]:
-    """Open a plain, .gz, .bz2 or .xz file for reading bytes; to read a damaged archive raises a ValueError."""
+    """Open a plain, .gz, .bz2 or .xz file for reading bytes; reading a damaged archive raises a ValueError."""
     with _ARCHIVES.get(path.suffix, open)(path, "rb") as file:
         try:
             yield file

@@ -34,10 +34,10 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
-    """End the program with one line on an error that is not a bug, or on the loss of another process.
+    """End the program with one line on an error that is not a bug.
 
-    If several processes have the same error, one prints the line. With `TRANSFORMERS_VERBOSITY=debug` the traceback is
-    also logged.
+    The loss of another process is such an error. If several processes have the same error, one prints the line. With
+    `TRANSFORMERS_VERBOSITY=debug` the traceback is also logged.
 
     Args:
         program: File name of the recipe, with which the line begins.

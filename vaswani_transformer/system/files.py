@@ -89,7 +89,7 @@ def publish(staged: Path, path: Path, replace: bool = True) -> None:
 
 
 def atomic_remove(directory: Path, temporary_folder: Path) -> None:
-    """Delete a directory by moving it to a folder on the same file system, so that no part of it remains here."""
+    """Delete a directory by first moving it to a folder on the same file system, so that no part remains here."""
     temporary_folder.mkdir(exist_ok=True)
     remains = temporary_folder / f"{directory.name}.{uuid.uuid4().hex[:12]}.tmp"
     os.replace(directory, remains)
