@@ -56,7 +56,7 @@ def main(tmp_path):
     return run
 
 
-def test_the_recipe_prepares_once_and_reports(main, error, settings, capsys):
+def test_the_recipe_prepares_once_and_reports(main, settings, capsys):
     main(settings)
     report = capsys.readouterr().out
     assert "train: 3,000 sentence pairs (dropped: empty 0, too_long 0, ratio 0)\n" in report
