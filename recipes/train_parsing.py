@@ -43,8 +43,7 @@ from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.cores import start_processes
-from vaswani_transformer.system.processes import main_process_first
+from vaswani_transformer.system.processes import main_process_first, start_processes
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
