@@ -33,7 +33,7 @@ from vaswani_transformer.training import averaging, callbacks, trainer
 from vaswani_transformer.training.arguments import VaswaniTrainingArguments
 from vaswani_transformer.training.callbacks import TimeLimit
 from vaswani_transformer.training.divergence import DivergenceError
-from vaswani_transformer.training.elastic_trainer import ElasticTrainer
+from vaswani_transformer.training.elastic import ElasticTrainer
 from vaswani_transformer.training.loss import LabelSmoothedLoss
 from vaswani_transformer.training.schedule import WarmupCooldown
 

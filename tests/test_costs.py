@@ -11,9 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.experiments.numbers import paper_cost
-from vaswani_transformer.runs import costs
-from vaswani_transformer.runs.costs import sustained_rate
-from vaswani_transformer.training.flops import training_flops
+from vaswani_transformer.training import costs
+from vaswani_transformer.training.costs import sustained_rate, training_flops
 
 
 SMALL = {"vocab_size": 37, "d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 3}

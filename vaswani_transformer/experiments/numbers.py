@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedConfig
 
-from ..training.flops import training_flops
+from ..training.costs import training_flops
 
 
 # Perplexity per word-piece and BLEU on newstest2013 (Table 3), by the names of `PAPER_VARIANTS`.

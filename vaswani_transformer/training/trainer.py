@@ -35,10 +35,9 @@ from .checkpoints import (
     remove_surplus,
     verify_checkpoint,
 )
+from .costs import training_flops
 from .divergence import DivergenceGuard
-from .flops import training_flops
-from .likelihood import CorpusLikelihood
-from .loss import LabelSmoothedLoss
+from .loss import CorpusLikelihood, LabelSmoothedLoss
 from .muon import Muon, parameter_groups
 
 
@@ -132,7 +131,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
     def parts_of_batch(self) -> int:
         """The number of micro-batches of a global batch."""
         if self.args.virtual_ranks is not None:
-            raise ValueError("virtual_ranks: is for training.elastic_trainer.ElasticTrainer")
+            raise ValueError("virtual_ranks: is for training.elastic.ElasticTrainer")
         return self.args.world_size * self.args.gradient_accumulation_steps
 
     def _plan_batches(self, mixed: Sequence[MixedCorpus]) -> None:
