@@ -18,7 +18,6 @@ ENVIRONMENTS = Path(sys.prefix) / "clients"
 # What each client is installed from, on top of the project's environment, in the versions that PIP_CONSTRAINT names.
 CLIENTS = {
     "peft": ["peft"],
-    "trainer": [],
     "torchao": ["torchao"],
     "lightning": ["lightning"],
     "gradio": [],

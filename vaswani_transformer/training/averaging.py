@@ -40,6 +40,8 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
         OSError: A file is damaged.
     """
     paths = [*map(Path, directories)]
+    if not paths:
+        raise ValueError("directories: there are no checkpoints to average")
     total: dict[str, torch.Tensor] = {}
     for path in paths:
         with file_errors_as_os_error(f"{path}: cannot be averaged"):
@@ -55,8 +57,6 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
             if not tensor.isfinite().all():
                 raise ValueError(f"{path}: {name} is not finite, so training has diverged; lower the learning rate")
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    if not paths:
-        raise ValueError("directories: there are no checkpoints to average")
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
 

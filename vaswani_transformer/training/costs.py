@@ -1,14 +1,11 @@
 """Training cost in floating point operations: counted from the shapes of batches, and estimated as in Table 2."""
 
-import math
-import time
 from dataclasses import dataclass
 
 import torch
 from transformers import PreTrainedConfig
 
-
-MEASURED_SECONDS = 0.5  # of matrix products, for `sustained_rate`
+from .precision import shortest_times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,26 +47,20 @@ def measure_cost(counted: float, device_seconds: float, device: torch.device, dt
 def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float32) -> float:
     """Measure the operations per second of large square matrix products (footnote 5 of the paper).
 
-    The fastest product in `MEASURED_SECONDS` counts, because other work on the machine slows some of them. For float32,
-    TF32 is used if PyTorch is configured to use it.
+    For float32, TF32 is used if PyTorch is configured to use it.
     """
     device = torch.device(device)
     rows = 1024 if device.type == "cpu" else 8192
     matrix = torch.randn(rows, rows, device=device).to(dtype)  # [rows, rows]
     product = torch.empty_like(matrix)
 
-    def multiply() -> float:
-        started = time.perf_counter()
+    def multiply(_: str) -> None:
         torch.mm(matrix, matrix, out=product)
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
-        return time.perf_counter() - started
 
-    multiply()  # the first product loads libraries
-    fastest, started = math.inf, time.perf_counter()
-    while time.perf_counter() - started < MEASURED_SECONDS:
-        fastest = min(fastest, multiply())
-    return 2.0 * rows**3 / fastest
+    (seconds,) = shortest_times(["product"], multiply, seconds=0.5).values()
+    return 2.0 * rows**3 / seconds
 
 
 def training_flops(config: PreTrainedConfig, sentences: int, source_length: int, target_length: int) -> float:
