@@ -50,10 +50,10 @@ from .training_arguments import RecipeTrainingArguments
 def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
     """Supervise a training: a fault, a lost process or a signal ends all processes with one line.
 
-    At its end the process group is destroyed. The group's threads end only if nothing refers to it any longer, and a
-    trainer does: the trainer must be a local variable of a function called in the context. Then the run is pushed, even
-    if it had already ended, since its push may have been interrupted. The line begins with `program`, the recipe's
-    name.
+    The line begins with `program`, the recipe's name. At the end of the context the process group is destroyed. Its
+    threads end only if nothing refers to it any longer, and a trainer does: the trainer must be a local variable of a
+    function called in the context. Then the run is pushed, even if it had already ended, since its push may have been
+    interrupted.
     """
     with (
         exit_on_error(program, "continue with --resume"),

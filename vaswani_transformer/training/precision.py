@@ -40,7 +40,7 @@ def relative_speeds(
 
     Args:
         config: The configuration of the model to train, vocabulary size included.
-        device: Where it trains.
+        device: The device of the training.
         tokens: Target tokens of a batch on the device.
         seconds: Approximate duration of the measurement.
     """

@@ -99,8 +99,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
             kwargs["data_collator"] = DataCollatorForSeq2Seq(kwargs["processing_class"], model=model)
         if args.label_smoothing_factor:
             raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
-        if args.label_names not in (None, ["labels"]):  # transformers would evaluate without a loss
-            raise ValueError(f"label_names: must be ['labels'], the column labels, not {args.label_names}")
         if kwargs.get("train_dataset") is not None:
             kwargs["train_dataset"] = _training_rows(kwargs["train_dataset"])
         loss = LabelSmoothedLoss(model.config.label_smoothing)
@@ -243,8 +241,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `Seq2SeqTrainer.train` does; a checkpoint of the last step is not trained further.
 
-        Args:
-            resume_from_checkpoint: A checkpoint, or True for the newest complete one in `output_dir`.
+        `resume_from_checkpoint` is a checkpoint, or True for the newest complete one in `output_dir`.
 
         Raises:
             ValueError: The checkpoint is incomplete, damaged or missing; or as the class says.
