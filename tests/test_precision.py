@@ -10,12 +10,7 @@ from vaswani_transformer.decoding.decoding_arguments import DecodingArguments
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.system import processor
 from vaswani_transformer.training import precision
-from vaswani_transformer.training.precision import (
-    fastest_precision,
-    relative_speeds,
-    shortest_times,
-    usable_precisions,
-)
+from vaswani_transformer.training.precision import compare, fastest_precision, relative_speeds, usable_precisions
 
 
 @pytest.mark.parametrize(
@@ -41,7 +36,7 @@ def test_the_best_time_of_each_counts_but_not_the_first(monkeypatch):
         now += times[precision].pop(0)
 
     monkeypatch.setattr(time, "perf_counter", lambda: now)
-    assert shortest_times(["float32", "bf16"], work, 18.0) == {"float32": 2.0, "bf16": 4.0}
+    assert compare(["float32", "bf16"], work, 18.0) == {"float32": 1.0, "bf16": 0.5}
     assert times == {"float32": [], "bf16": []}  # two rounds took 17 seconds, and a third was begun
 
 

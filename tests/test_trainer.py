@@ -55,11 +55,9 @@ EPSILON = 0.1
 def make_model(dropout: float = 0.0) -> VaswaniForConditionalGeneration:
     torch.manual_seed(0)
     widths = {"d_model": 24, "d_ff": 40, "num_heads": 4, "d_k": 5, "d_v": 7}
-    return VaswaniForConditionalGeneration(
-        VaswaniConfig(
-            vocab_size=37, encoder_layers=1, decoder_layers=2, dropout=dropout, label_smoothing=EPSILON, **widths
-        )
-    )
+    config = VaswaniConfig(vocab_size=37, encoder_layers=1, decoder_layers=2, label_smoothing=EPSILON, **widths)
+    config.dropout = dropout
+    return VaswaniForConditionalGeneration(config)
 
 
 def loss_sum(model: VaswaniForConditionalGeneration, rows: list[dict[str, list[int]]], epsilon: float) -> torch.Tensor:
@@ -104,10 +102,7 @@ def expected_gradients() -> dict[str, torch.Tensor]:
 def assert_equal_gradients(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     assert actual.keys() == expected.keys()
     assert max(gradient.abs().max() for gradient in expected.values()) > 0.1
-    for name, gradient in expected.items():
-        torch.testing.assert_close(
-            actual[name].double(), gradient, rtol=0, atol=1e-6, msg=lambda m, n=name: f"{n}: {m}"
-        )
+    torch.testing.assert_close({name: each.double() for name, each in actual.items()}, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("accumulation", [1, 2, 5])
@@ -148,16 +143,8 @@ def test_a_compiled_model_has_the_same_gradients_by_few_graphs(tmp_path, tokeniz
                 super().on_pre_optimizer_step(*args, **kwargs)
                 found.append(torch.cat([gradient.flatten() for gradient in self.gradients.values()]))
 
-        data = Dataset.from_list(rows)
-        make_trainer(
-            make_model(),
-            tokenizer,
-            tmp_path,
-            train_dataset=data,
-            num_train_epochs=1,
-            callbacks=[Recorder()],
-            **settings,
-        ).train()
+        settings |= {"train_dataset": Dataset.from_list(rows), "num_train_epochs": 1, "callbacks": [Recorder()]}
+        make_trainer(make_model(), tokenizer, tmp_path, **settings).train()
         return found
 
     expected = gradients()
@@ -314,8 +301,7 @@ def test_a_training_resumed_at_its_end_only_ends(tmp_path, tokenizer, clock, lim
     assert again.totals.target_tokens == trainer.totals.target_tokens
     assert again.totals.seconds == trainer.totals.seconds
     assert again.state.total_flos == trainer.state.total_flos
-    for name, weights in trainer.model.state_dict().items():
-        assert torch.equal(weights, again.model.state_dict()[name]), name
+    assert_equal_weights(again.model.state_dict(), trainer.model.state_dict())
     again.train()  # a new training is not affected
     assert again.batches
     assert again.state.global_step == 3
@@ -346,17 +332,15 @@ def test_logs_count_tokens_seconds_and_padding(tmp_path, tokenizer, clock):
     batches = list(chain(*trainer.batches.values()))
     tokens = [int(batch["labels"].ne(-100).sum()) for batch in batches]
     assert len(tokens) == EPOCHS * STEPS_AN_EPOCH == 10
-    speeds = [
-        entry["target_tokens_per_second"] for entry in trainer.state.log_history if "target_tokens_per_second" in entry
-    ]
+    logged = [entry for entry in trainer.state.log_history if "loss" in entry]
+    speeds = [entry["target_tokens_per_second"] for entry in logged]
     assert speeds == pytest.approx([sum(tokens[0:4]) / 8, sum(tokens[4:8]) / 8], rel=1e-12)
     assert trainer.totals.target_tokens == sum(tokens) == EPOCHS * count_labels(make_rows()), "the last two steps, too"
 
     first = batches[:STEPS_AN_EPOCH]
     places = sum(batch[side].numel() for batch in first for side in ("input_ids", "labels"))
     padding = sum(int(batch["input_ids"].eq(0).sum() + batch["labels"].eq(-100).sum()) for batch in first)
-    shares = [entry["padding_share"] for entry in trainer.state.log_history if "padding_share" in entry]
-    assert shares == pytest.approx([padding / places] * 2, rel=1e-12)
+    assert [entry["padding_share"] for entry in logged] == pytest.approx([padding / places] * 2, rel=1e-12)
     assert padding > 0
 
 
@@ -441,6 +425,11 @@ REFUSED = {
     "no rows": ({"train_dataset": []}, r"^train_dataset: must have rows .*, has 0 rows with none; tokenizer"),
     "text": ({"train_dataset": [{"text": "A"}]}, r"^train_dataset: must .* input_ids and labels, has 1 rows with text"),
 }
+
+
+def test_other_labels_are_refused(tmp_path, tokenizer):
+    with pytest.raises(ValueError, match=r"^label_names: .* column labels, not \['targets'\]$"):
+        make_trainer(make_model(), tokenizer, tmp_path, label_names=["targets"])
 
 
 @pytest.mark.parametrize("case", REFUSED)

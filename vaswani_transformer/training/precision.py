@@ -64,14 +64,19 @@ def relative_speeds(
         if device.type != "cpu":
             torch.accelerator.synchronize(device)
 
-    shortest = shortest_times(usable_precisions(device), train, seconds)
-    return {precision: shortest["float32"] / each for precision, each in shortest.items()}
+    return compare(usable_precisions(device), train, seconds)
+
+
+def compare(names: Sequence[str], work: Callable[[str], object], seconds: float) -> dict[str, float]:
+    """The speed of each of some works, relative to the first."""
+    times = shortest_times(names, work, seconds)
+    return {name: times[names[0]] / each for name, each in times.items()}
 
 
 def shortest_times(names: Sequence[str], work: Callable[[str], object], seconds: float) -> dict[str, float]:
-    """The duration in seconds of each work's fastest run, because other programs slow some runs.
+    """The duration of each work's fastest run, because other programs slow some runs.
 
-    All works are timed in turn until the seconds have passed.
+    All works are timed in turn until `seconds` have passed.
     """
     for name in names:
         work(name)  # the first run loads libraries

@@ -99,6 +99,8 @@ class VaswaniTrainer(Seq2SeqTrainer):
             kwargs["data_collator"] = DataCollatorForSeq2Seq(kwargs["processing_class"], model=model)
         if args.label_smoothing_factor:
             raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
+        if args.label_names not in (None, ["labels"]):  # transformers would evaluate without a loss
+            raise ValueError(f"label_names: must be ['labels'], the column labels, not {args.label_names}")
         if kwargs.get("train_dataset") is not None:
             kwargs["train_dataset"] = _training_rows(kwargs["train_dataset"])
         loss = LabelSmoothedLoss(model.config.label_smoothing)
