@@ -22,6 +22,7 @@ from transformers import TrainerCallback
 from vaswani_transformer import (
     CheckpointAveraging,
     NoamSchedule,
+    VaswaniConfig,
     VaswaniForConditionalGeneration,
     VaswaniTokenizer,
     VaswaniTrainer,
@@ -43,9 +44,18 @@ NUM_ROWS = 30
 EPOCHS = 2
 STEPS_AN_EPOCH = 5  # of the rows and token budgets below
 RESUME_FROM = 8  # in the middle of the second
-DROPOUT = 0.1
+DROPOUT = EPSILON = 0.1
 NUM_EVAL_ROWS = 7
 EVAL_BATCHES = (1, 3, 8)  # on one process or two, some of the last are short
+
+
+def make_model(dropout: float = 0.0) -> Model:
+    """A model whose weights are so large that sums in another order differ in their bits."""
+    torch.manual_seed(0)
+    widths = {"d_model": 24, "d_ff": 40, "num_heads": 4, "d_k": 5, "d_v": 7}
+    config = VaswaniConfig(vocab_size=37, encoder_layers=1, decoder_layers=2, label_smoothing=EPSILON, **widths)
+    config.dropout = dropout
+    return Model(config)
 
 
 def make_rows() -> list[dict[str, list[int]]]:

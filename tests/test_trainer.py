@@ -14,6 +14,7 @@ from datasets import Dataset, DatasetDict
 from distributed_step import (
     DROPOUT,
     EPOCHS,
+    EPSILON,
     EVAL_BATCHES,
     NUM_EVAL_ROWS,
     RESUME_FROM,
@@ -21,6 +22,7 @@ from distributed_step import (
     Clock,
     GradientRecorder,
     evaluate,
+    make_model,
     make_rows,
     make_trainer,
     one_step_gradients,
@@ -34,7 +36,6 @@ from transformers import DataCollatorForSeq2Seq, GenerationConfig
 
 from vaswani_transformer import (
     CheckpointAveraging,
-    VaswaniConfig,
     VaswaniForConditionalGeneration,
     VaswaniTokenizer,
     VaswaniTrainingArguments,
@@ -49,15 +50,6 @@ from vaswani_transformer.training.trainer import VaswaniTrainer
 
 pytestmark = pytest.mark.system
 TESTS = Path(__file__).parent
-EPSILON = 0.1
-
-
-def make_model(dropout: float = 0.0) -> VaswaniForConditionalGeneration:
-    torch.manual_seed(0)
-    widths = {"d_model": 24, "d_ff": 40, "num_heads": 4, "d_k": 5, "d_v": 7}
-    config = VaswaniConfig(vocab_size=37, encoder_layers=1, decoder_layers=2, label_smoothing=EPSILON, **widths)
-    config.dropout = dropout
-    return VaswaniForConditionalGeneration(config)
 
 
 def loss_sum(model: VaswaniForConditionalGeneration, rows: list[dict[str, list[int]]], epsilon: float) -> torch.Tensor:
