@@ -39,11 +39,10 @@ from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, option
-from vaswani_transformer.runs.costs import sustained_rate
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 from vaswani_transformer.system.typed_json import Record
-from vaswani_transformer.training.flops import training_flops
+from vaswani_transformer.training.costs import sustained_rate, training_flops
 
 
 # Layers of each of encoder and decoder, d_model, d_ff, heads, and entries of the vocabulary; "tiny" is the model of Wu

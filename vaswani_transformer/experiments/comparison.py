@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig
 from ..runs.model_card import departures
 from ..runs.records import Provenance, RunRecord, RunSettings
 from ..system.typed_json import Record
-from ..training.flops import training_flops
+from ..training.costs import training_flops
 
 
 # Perplexity per word-piece and BLEU on newstest2013 (Table 3), by the names of `PAPER_VARIANTS`.
