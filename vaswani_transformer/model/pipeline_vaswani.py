@@ -22,9 +22,8 @@ from transformers import pipelines as _pipelines
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.utils import logging
 
-from .encoding_lock_vaswani import ENCODING_LOCK
 from .generation_vaswani import paper_generation_config, search_options
-from .languages_vaswani import Directions, Paragraph, require_text, split_paragraphs, warn_of_long_sentences
+from .languages_vaswani import ENCODING_LOCK, Directions, Paragraph, require_text, split_paragraphs
 from .scores_vaswani import AlignmentHeads, TranslationScore, TranslationScorer, for_direction
 from .search_options_vaswani import LENGTH_FIELDS, SearchOptions, similar_length_batches
 
@@ -497,7 +496,11 @@ def _warn_of_long_sentences(model: PreTrainedModel, encoded: BatchEncoding, leng
     longest = getattr(model.config, "longest_source", None) or getattr(model.config, "max_positions", None)
     # Tokenizers in pure Python have no encodings, and cut off nothing by default.
     cut_off = [sum(part.special_tokens_mask.count(0) for part in row.overflowing) for row in encoded.encodings or ()]
-    warn_of_long_sentences(map(sum, zip_longest(lengths, cut_off, fillvalue=0)), longest, logger.warning_once)
+    if longest is not None and any(sum(both) > longest for both in zip_longest(lengths, cut_off, fillvalue=0)):
+        logger.warning_once(
+            f"a sentence has more tokens than the longest sentence trained on, {longest}; parts of it may stay "
+            "untranslated; divide it"
+        )
 
 
 def _tag(

@@ -154,18 +154,18 @@ class TranslationScorer:
             if self.tokenizer.eos_token_id in ids:
                 length = ids.index(self.tokenizer.eos_token_id) + 1
             else:  # the length limit cuts it off
-                length = max((place + 1 for place, token in enumerate(ids) if token != padding), default=0)
-            places, words = token_words(self.tokenizer, ids[:length])
-            sums = [0.0] * words
-            for place, value in zip(places, values[:length], strict=True):
-                if place is not None:
-                    sums[place] += value
+                length = max((stop for stop, token in enumerate(ids, 1) if token != padding), default=0)
+            words, count = token_words(self.tokenizer, ids[:length])
+            sums = [0.0] * count
+            for word, value in zip(words, values[:length], strict=True):
+                if word is not None:
+                    sums[word] += value
             searched = values[self.forced : length]
             penalty = float(length_penalty(len(searched), self.alpha, self.penalty_type)) if searched else 1.0
             score = TranslationScore(sum(values[:length]), sum(searched) / penalty, length, sums)
             if self.heads is not None:
                 source_words = token_words(self.tokenizer, sources[source], is_whole=True)
-                weights = word_attention(self.heads.token_attention(attention[row]), *source_words, places, words)
+                weights = word_attention(self.heads.token_attention(attention[row]), *source_words, words, count)
                 score = replace(score, alignment=best_links(weights))
             curve = for_direction(self.model.config, "confidence_curve", sources[source])
             if curve is not None and self.is_measured:
@@ -280,9 +280,7 @@ def token_words(
 
     `is_whole` counts unknown tokens, as in a source; a translation is shown without them.
     """
-    added = (
-        token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special
-    )  # language tags included
+    added = [token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special]  # also language tags
     special = {*tokenizer.all_special_ids, *added} - ({tokenizer.unk_token_id} if is_whole else set())
     kept = [token for token in ids if token not in special]
     if not kept:
@@ -294,8 +292,8 @@ def token_words(
     words = len(prefixes[-1].split())
     # White space alone belongs to the word that follows it, as does the space at the start of a word's token.
     counts = (len(prefix.split()) - (not prefix[-1:].isspace()) for prefix in prefixes)
-    places = (min(max(count, 0), words - 1) if words else None for count in counts)
-    return [None if token in special else next(places) for token in ids], words
+    indices = (min(max(count, 0), words - 1) if words else None for count in counts)
+    return [None if token in special else next(indices) for token in ids], words
 
 
 def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float | None:
@@ -303,6 +301,6 @@ def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float | None
     value = round(value, 4)  # as the curve's values are
     if not curve[0][0] <= value <= curve[-1][0]:
         return None
-    place = min(bisect([point[0] for point in curve], value), len(curve) - 1)
-    (left, low, *_), (right, high, *_) = curve[place - 1], curve[place]
+    right_end = min(bisect([point[0] for point in curve], value), len(curve) - 1)
+    (left, low, *_), (right, high, *_) = curve[right_end - 1], curve[right_end]
     return high if left == right else low + (high - low) * (value - left) / (right - left)
