@@ -338,15 +338,15 @@ def translate_in_batches(
             if scorer is not None:
                 if engine is not None:  # it ranks by its own rules
                     ranked = [sorted(each, key=lambda one: -one.score.score) for each in ranked]
-                curve = for_direction(model.config, "confidence_curve", inputs["input_ids"][0].tolist())
-                if scorer.is_measured and curve is not None:
-                    is_unlike += [best.score.confidence is None for best, *_ in ranked]
-                    ranked = [[best, *map(_without_confidence, others)] for best, *others in ranked]
+                for source, (best, *_) in zip(inputs["input_ids"].tolist(), ranked, strict=True):
+                    if scorer.is_measured and for_direction(model.config, "confidence_curve", source) is not None:
+                        is_unlike.append(best.score.confidence is None)
+                ranked = [[best, *map(_without_confidence, others)] for best, *others in ranked]
             yield indices, ranked
         if len(is_unlike) >= _ENOUGH and sum(is_unlike) > UNLIKE * len(is_unlike):
             logger.warning(
-                f"confidence: is not for this text; {sum(is_unlike)} of its {len(is_unlike)} translations are beyond "
-                "the log-probabilities and lengths that were measured; use score.py --confidence on text of this kind"
+                f"confidence is unreliable here: {sum(is_unlike)} of {len(is_unlike)} translations lie outside the "
+                "calibrated range; use score.py --confidence on text of this kind"
             )
         if blank := [index for index, part in enumerate(parts) if not part.strip()]:
             with ENCODING_LOCK:
