@@ -93,7 +93,7 @@ def test_the_pipeline_adds_the_tag_of_the_target_language(two_way):
 
 
 def test_only_the_best_translation_into_a_measured_language_has_a_confidence(two_way):
-    """Whatever other directions are in its batch: the longest source comes first there."""
+    """The batch begins with the longest source, whose direction is not measured."""
     translator = pipeline("translation", model=str(two_way), num_return_sequences=2, return_scores=True)
     translator.model.generation_config.max_new_tokens = 8
     translator.model.config.confidence_curve = {"de": [[-1e3, 1.0], [0.0, 90.0]]}
