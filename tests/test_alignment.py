@@ -11,13 +11,7 @@ from transformers import AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.scores_vaswani import (
-    AlignmentHeads,
-    TranslationScorer,
-    best_links,
-    token_words,
-    word_attention,
-)
+from vaswani_transformer.model.scores_vaswani import AlignmentHeads, TranslationScorer, token_words, word_links
 from vaswani_transformer.visualization.attention import read_attention
 
 
@@ -96,7 +90,7 @@ def test_attention_is_summed_over_the_tokens_of_both_words():
     attention = torch.tensor([[0.3, 0.4, 0.3, 0.0], [0.1, 0.2, 0.0, 0.7], [0.9, 0.0, 0.1, 0.0]])
     # Source words: tokens 0 and 2, token 1; token 3 is the end.
     for targets, expected in (([0, 1, 1], [(0, 0), (0, 1)]), ([0, 1, None], [(0, 0), (1, 1)])):
-        assert best_links(word_attention(attention, [0, 1, 0, None], 2, targets, 2)) == expected
+        assert word_links(attention, [0, 1, 0, None], 2, targets, 2) == expected
 
 
 @pytest.mark.parametrize("named", [None, AlignmentHeads([[0, 1]], True), AlignmentHeads([[1, 0], [2, 1]])])
@@ -129,7 +123,6 @@ def test_translations_are_aligned_by_the_heads_of_the_configuration(named, model
     ("config", "message"),
     [
         ({"target_vocab_size": 50}, "alignment: the model has two vocabularies"),
-        ({"model_type": "t5"}, "alignment: models of the type t5 are not supported"),
         ({"decoder_layers": 3, "alignment_heads": [[2, 1], [3, 0]]}, "alignment_heads: must be .* of 3 layers with 2 "),
         ({"decoder_layers": 3, "alignment_heads": []}, "alignment_heads: must be "),
     ],

@@ -168,7 +168,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     engine: Callable[..., torch.Tensor] | None = None  # called in place of `model.generate`
 
     def __init__(self, *args: Any, engine: str | None = None, **kwargs: Any) -> None:
-        _require_package(engine=engine)
+        _require_package("engine", engine)
         super().__init__(*args, **kwargs)
         match = _LANGUAGE_PAIR.fullmatch(self.task or "")
         languages = self.defaults[0].setdefault("languages", match.groups() if match else (None, None))
@@ -197,7 +197,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     def _forward(
         self, model_inputs: dict[str, list[str]], split_sentences: bool = True, **options: Any
     ) -> dict[str, list[list[Translation]]]:
-        _require_package(force_words=options.get("force_words"))
+        _require_package("force_words", options.get("force_words"))
         texts = model_inputs["texts"]
         options |= {"split_sentences": split_sentences, "engine": self.engine}
         batches = translate_in_batches(self.model, self.tokenizer, texts, **options)
@@ -385,13 +385,10 @@ def _scorer(
     return TranslationScorer(model, tokenizer, *penalty, heads, forced, is_measured, others)
 
 
-def _require_package(**options: Any) -> None:
-    """Raise an ImportError if options are set that need the package; this file may run without it."""
-    for name, value in options.items():
-        if value is not None:
-            raise ImportError(
-                f"{name}: needs the package vaswani_transformer; install and import it, or leave {name} out"
-            )
+def _require_package(name: str, value: Any) -> None:
+    """Raise an ImportError if an option is set that needs the package; this file may run without it."""
+    if value is not None:
+        raise ImportError(f"{name}: needs the package vaswani_transformer; install and import it, or leave {name} out")
 
 
 def _read(tokenizer: PreTrainedTokenizerBase, output_ids: torch.Tensor) -> list[Translation]:

@@ -37,15 +37,12 @@ class AlignmentHeads:
         """The heads that the configuration names; by default all heads of the last layer.
 
         Raises:
-            ValueError: The model has separate vocabularies, or an unknown kind of configuration; or it lacks heads that
-                its configuration names.
+            ValueError: The model has separate vocabularies, or it lacks heads that its configuration names.
         """
         config = model.config
         has_two = getattr(config, "target_vocab_size", None) or config.model_type == "fsmt"
         if has_two or not getattr(config, "share_encoder_decoder_embeddings", True):
             raise ValueError("alignment: the model has two vocabularies, and its tokenizer decodes one of them only")
-        if not hasattr(config, "decoder_layers"):
-            raise ValueError(f"alignment: models of the type {config.model_type} are not supported")
         layers, heads = config.decoder_layers, config.decoder_attention_heads
         present = [[layer, head] for layer in range(layers) for head in range(heads)]
         if (pairs := getattr(config, "alignment_heads", None)) is None:
@@ -165,8 +162,8 @@ class TranslationScorer:
             score = TranslationScore(sum(values[:length]), sum(searched) / penalty, length, sums)
             if self.heads is not None:
                 source_words = token_words(self.tokenizer, sources[source], is_whole=True)
-                weights = word_attention(self.heads.token_attention(attention[row]), *source_words, words, count)
-                score = replace(score, alignment=best_links(weights))
+                links = word_links(self.heads.token_attention(attention[row]), *source_words, words, count)
+                score = replace(score, alignment=links)
             curve = for_direction(self.model.config, "confidence_curve", sources[source])
             if curve is not None and self.is_measured:
                 low, high = for_direction(self.model.config, "confidence_tokens", sources[source]) or (0, math.inf)
@@ -190,14 +187,14 @@ def for_direction(config: PreTrainedConfig, name: str, source: Sequence[int]) ->
     return next((values.get(language) for language, tag in tags.items() if tag == first), None)
 
 
-def word_attention(
+def word_links(
     attention: torch.Tensor,
     sources: Sequence[int | None],
     source_words: int,
     targets: Sequence[int | None],
     target_words: int,
-) -> torch.Tensor:
-    """The attention of each target word to each source word, summed over the tokens of both.
+) -> list[tuple[int, int]]:
+    """Link each target word to the source word with the largest attention, summed over the tokens of both.
 
     Args:
         attention: `[target, source]`, of each target token.
@@ -207,19 +204,14 @@ def word_attention(
         target_words: Number of target words.
 
     Returns:
-        `[target_words, source_words]` in float64.
+        `(source, target)` for each target word; empty if there are no source words.
     """
     summed = [[0.0] * source_words for _ in range(target_words)]
     for target, weights in zip(targets, attention.tolist(), strict=False):
         for source, weight in zip(sources, weights, strict=False):
             if source is not None and target is not None:
                 summed[target][source] += weight
-    return torch.tensor(summed, dtype=torch.float64).reshape(target_words, source_words)
-
-
-def best_links(weights: torch.Tensor) -> list[tuple[int, int]]:
-    """The source word with the largest weight for each target word, of `[target words, source words]`."""
-    return [(source, target) for target, source in enumerate(weights.argmax(1).tolist())] if weights.numel() else []
+    return [(row.index(max(row)), target) for target, row in enumerate(summed)] if source_words else []
 
 
 @torch.no_grad()

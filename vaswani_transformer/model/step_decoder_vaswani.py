@@ -122,7 +122,7 @@ class ForwardDecoder:
         return len(self.tokens)
 
     def select(self, order: list[int]) -> None:
-        raise NotImplementedError("all sentences are needed")
+        """Never called, since `sentences_for` keeps all sentences."""
 
     def _run(self, new: int, is_first: bool) -> torch.Tensor:
         """Logits `[sentences * num_beams, vocabulary]` after the last of the `new` tokens."""
