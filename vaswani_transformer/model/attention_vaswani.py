@@ -1,4 +1,4 @@
-"""Section 4 of the paper: self-attention restricted to neighbours; also masks, and attention without padding."""
+"""Section 4 of the paper: self-attention restricted to neighbours; then masks, and attention without padding."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +20,75 @@ VECTOR = 16
 
 # Smaller blocks of queries would save less computation than they add in calls.
 _SMALLEST_BLOCK = 32
+
+
+def restricted_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    padding_mask: torch.Tensor | None,
+    neighborhood: int,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Equation 1 over the keys within `neighborhood // 2` positions of each query (section 4).
+
+    A causal module sees only keys to the left. The result equals masked full attention, but time and memory grow as
+    r n, not as n^2: queries are cut into blocks, and each block attends only to the keys that its queries can reach.
+
+    The other arguments and the output are as in `eager_attention_forward`; no weights are returned.
+
+    Args:
+        module: The attention module; only its `is_causal` is read.
+        query: Queries at the last `target` positions of the keys.
+        padding_mask: `[batch, source]`, True for tokens, False for padding.
+        neighborhood: r, the number of positions that a query sees.
+    """
+    batch, _, target, _ = query.shape
+    if padding_mask is None:
+        padding_mask = torch.ones(batch, key.shape[2], dtype=torch.bool, device=key.device)
+    reach = neighborhood // 2
+    before, after = reach, 0 if module.is_causal else reach
+    block = min(max(reach, _SMALLEST_BLOCK), target)
+    blocks = -(-target // block)
+    past = key.shape[2] - target
+    first = max(past - before, 0)  # the first key that any query can reach
+    left = before - (past - first)
+    right = blocks * block - target + after
+    windows = [
+        F.pad(states[:, :, first:], (0, 0, left, right)).unfold(2, before + block + after, block)
+        for states in (key, value)
+    ]  # [batch, heads, blocks, d_k or d_v, window]
+    keys, values = (window.permute(0, 2, 1, 4, 3).flatten(0, 1) for window in windows)
+    queries = F.pad(query, (0, 0, 0, blocks * block - target)).unflatten(2, (blocks, block))
+    output = F.scaled_dot_product_attention(
+        queries.transpose(1, 2).flatten(0, 1),  # [batch * blocks, heads, block, d_k]
+        keys,
+        values,
+        attn_mask=_block_mask(F.pad(padding_mask[:, first:].bool(), (left, right)), block, before, after),
+        dropout_p=dropout,
+        scale=scaling,
+    )  # [batch * blocks, heads, block, d_v]
+    output = output.unflatten(0, (batch, blocks)).transpose(2, 3).flatten(1, 2)  # [batch, blocks * block, heads, d_v]
+    return output[:, :target], None
+
+
+def _block_mask(exists: torch.Tensor, block: int, before: int, after: int) -> torch.Tensor:
+    """Mask of the keys in its window that each query of a block may attend to: `[batch * blocks, 1, block, window]`.
+
+    A query sees `before` positions to its left and `after` to its right, if `exists` `[batch, keys]` says that they are
+    tokens.
+    """
+    window = before + block + after
+    exists = exists.unfold(1, window, block)  # [batch, blocks, window]
+    queries = torch.arange(block, device=exists.device).unsqueeze(-1) + before  # in the window
+    distance = torch.arange(window, device=exists.device) - queries  # [block, window]
+    near = (distance >= -before) & (distance <= after)
+    # A query always sees itself: otherwise the output of padding would be NaN.
+    allowed = (near & exists.unsqueeze(2)) | distance.eq(0)  # [batch, blocks, block, window]
+    return allowed.flatten(0, 1).unsqueeze(1)
 
 
 def bidirectional_mask(
@@ -88,75 +157,6 @@ def self_attention_mask(
         return abs(q_idx - kv_idx) <= neighborhood // 2
 
     return create_mask(config, inputs_embeds, attention_mask, cache, and_mask_function=is_near), None
-
-
-def restricted_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    padding_mask: torch.Tensor | None,
-    neighborhood: int,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
-    """Equation 1 over the keys within `neighborhood // 2` positions of each query.
-
-    A causal module sees only keys to the left. The result equals masked full attention, but time and memory grow as
-    r n, not as n^2: queries are cut into blocks, and each block attends only to the keys that its queries can reach.
-
-    The other arguments and the output are as in `eager_attention_forward`; no weights are returned.
-
-    Args:
-        module: The attention module; only its `is_causal` is read.
-        query: Queries at the last `target` positions of the keys.
-        padding_mask: `[batch, source]`, True for tokens, False for padding.
-        neighborhood: r, the number of positions that a query sees.
-    """
-    batch, _, target, _ = query.shape
-    if padding_mask is None:
-        padding_mask = torch.ones(batch, key.shape[2], dtype=torch.bool, device=key.device)
-    reach = neighborhood // 2
-    before, after = reach, 0 if module.is_causal else reach
-    block = min(max(reach, _SMALLEST_BLOCK), target)
-    blocks = -(-target // block)
-    past = key.shape[2] - target
-    first = max(past - before, 0)  # the first key that any query can reach
-    left = before - (past - first)
-    right = blocks * block - target + after
-    windows = [
-        F.pad(states[:, :, first:], (0, 0, left, right)).unfold(2, before + block + after, block)
-        for states in (key, value)
-    ]  # [batch, heads, blocks, d_k or d_v, window]
-    keys, values = (window.permute(0, 2, 1, 4, 3).flatten(0, 1) for window in windows)
-    queries = F.pad(query, (0, 0, 0, blocks * block - target)).unflatten(2, (blocks, block))
-    output = F.scaled_dot_product_attention(
-        queries.transpose(1, 2).flatten(0, 1),  # [batch * blocks, heads, block, d_k]
-        keys,
-        values,
-        attn_mask=_block_mask(F.pad(padding_mask[:, first:].bool(), (left, right)), block, before, after),
-        dropout_p=dropout,
-        scale=scaling,
-    )  # [batch * blocks, heads, block, d_v]
-    output = output.unflatten(0, (batch, blocks)).transpose(2, 3).flatten(1, 2)  # [batch, blocks * block, heads, d_v]
-    return output[:, :target], None
-
-
-def _block_mask(exists: torch.Tensor, block: int, before: int, after: int) -> torch.Tensor:
-    """Mask of the keys in its window that each query of a block may attend to: `[batch * blocks, 1, block, window]`.
-
-    A query sees `before` positions to its left and `after` to its right, if `exists` `[batch, keys]` says that they are
-    tokens.
-    """
-    window = before + block + after
-    exists = exists.unfold(1, window, block)  # [batch, blocks, window]
-    queries = torch.arange(block, device=exists.device).unsqueeze(-1) + before  # in the window
-    distance = torch.arange(window, device=exists.device) - queries  # [block, window]
-    near = (distance >= -before) & (distance <= after)
-    # A query always sees itself: otherwise the output of padding would be NaN.
-    allowed = (near & exists.unsqueeze(2)) | distance.eq(0)  # [batch, blocks, block, window]
-    return allowed.flatten(0, 1).unsqueeze(1)
 
 
 class SourceTokens:
