@@ -31,7 +31,8 @@ from torch.nn import functional as F
 from train_worker import resident_bytes
 
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.model.modeling_vaswani import eager_attention_forward, restricted_attention_forward
+from vaswani_transformer.model.attention_vaswani import restricted_attention_forward
+from vaswani_transformer.model.modeling_vaswani import eager_attention_forward
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance

@@ -17,8 +17,8 @@ from transformers.generation.stopping_criteria import StoppingCriteriaList
 from transformers.utils import logging
 
 from ..model.beam_search_vaswani import BeamSearch, Hypotheses, SentenceProcessor, token_ids
-from ..model.encoding_lock_vaswani import ENCODING_LOCK
 from ..model.generation_vaswani import VaswaniGenerationMixin, search
+from ..model.languages_vaswani import ENCODING_LOCK
 
 
 _logger = logging.get_logger(__name__)

@@ -18,8 +18,8 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
+from ..model.keywords_vaswani import CACHE, named_cache
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPositionalEncoding
-from ..model.step_decoder_vaswani import CACHE, named_cache
 from .engine import export_directory, save_stock_tokenizer
 from .marian import POSITIONS, marian_config, require_marian_heads, transformers_search
 from .transformers_engine import TransformersTranslator
