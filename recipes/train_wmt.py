@@ -35,6 +35,8 @@ from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.pathologies import find_pathologies
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import bleu_by_source_length, chrf_score, sacrebleu_score
+from vaswani_transformer.options.data import DataArguments
+from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.fine_tuning import (
     FineTuningArguments,
     describe_parent,
@@ -45,8 +47,6 @@ from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.plots import plot_bleu_by_source_length
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord, SplitScores
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
-from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.cores import start_processes

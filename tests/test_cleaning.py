@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data.cleaning import CleaningRules, clean_corpus, encode_corpus
+from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 
 
@@ -46,7 +46,7 @@ def fate(source: int, target: int, max_length: int, max_ratio: float) -> str:
 def test_pairs_are_dropped_and_counted_by_the_first_reason(lengths, max_length, max_ratio):
     lengths = [*lengths, (2, 2)]  # one that is always kept
     fates = [fate(source, target, max_length, max_ratio) for source, target in lengths]
-    cleaned, totals = clean_corpus(encoded_of(lengths), CleaningRules(max_length, max_ratio))
+    cleaned, totals = clean_corpus(encoded_of(lengths), max_length, max_ratio)
     assert totals == {reason: fates.count(reason) for reason in ("empty", "too_long", "ratio", "kept")}
     assert cleaned["row"][:] == [row for row, reason in enumerate(fates) if reason == "kept"]
     assert list(zip(cleaned["source_length"], cleaned["target_length"], strict=True)) == [
@@ -56,8 +56,8 @@ def test_pairs_are_dropped_and_counted_by_the_first_reason(lengths, max_length, 
 
 def test_what_is_kept_can_be_cleaned_again():
     lengths = [(3, 4), (1, 9), (9, 3), (5, 5), (2, 9)]
-    once, _ = clean_corpus(encoded_of(lengths), CleaningRules(max_length=9, max_ratio=3.0))
-    twice, totals = clean_corpus(once, CleaningRules(max_length=5, max_ratio=3.0))
+    once, _ = clean_corpus(encoded_of(lengths), max_length=9, max_ratio=3.0)
+    twice, totals = clean_corpus(once, max_length=5, max_ratio=3.0)
     assert twice["row"][:] == [0, 3]
     assert totals == {"empty": 0, "too_long": 1, "ratio": 0, "kept": 2}
 

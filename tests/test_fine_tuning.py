@@ -17,9 +17,10 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.convert.from_transformers import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.options.data import DataArguments
+from vaswani_transformer.options.training import ModelArguments
 from vaswani_transformer.runs.fine_tuning import open_parent
 from vaswani_transformer.runs.records import RunRecord
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 
 
 pytestmark = pytest.mark.system

@@ -15,12 +15,12 @@ from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data import preparation
-from vaswani_transformer.data.cleaning import CleaningRules, clean_corpus, encode_corpus
+from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.preparation import load_corpora
-from vaswani_transformer.data.preparation_arguments import PreparationArguments
 from vaswani_transformer.data.prepared_directory import TrainingData, load_prepared
+from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.system.files import locked
 
 
@@ -57,12 +57,12 @@ def output(tmp_path) -> Path:
     return tmp_path / "prepared"
 
 
-def arguments(files: dict[str, list[str]], **changes) -> PreparationArguments:
+def arguments(files: dict[str, list[str]], **changes) -> DataArguments:
     languages = {"source_language": "en", "target_language": "de"}
-    return PreparationArguments(**{**languages, "vocab_size": 300, **files, **changes})
+    return DataArguments(**{**languages, "vocab_size": 300, **files, **changes})
 
 
-def prepare(directory: Path, args: PreparationArguments) -> TrainingData:
+def prepare(directory: Path, args: DataArguments) -> TrainingData:
     return load_corpora(args, directory)
 
 
@@ -79,7 +79,7 @@ def row_bytes(directory: Path) -> dict[str, bytes]:
     return {name: content for name, (content, _) in contents(directory).items() if name.endswith(".arrow")}
 
 
-def error_of(error_class: type[Exception], output: Path, args: PreparationArguments) -> str:
+def error_of(error_class: type[Exception], output: Path, args: DataArguments) -> str:
     """The message of the error; nothing in the directory may change."""
     before = contents(output)
     with pytest.raises(error_class) as error:
@@ -90,10 +90,10 @@ def error_of(error_class: type[Exception], output: Path, args: PreparationArgume
     return str(error.value)
 
 
-def check_rows(output: Path, names: list[str], rules: CleaningRules | None = None) -> None:
+def check_rows(output: Path, names: list[str], *limits: float) -> None:
     corpus = load_parallel_corpus(names, "en", "de")
     tokenizer = AutoTokenizer.from_pretrained(output / "tokenizer")
-    expected, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"), rules)
+    expected, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"), *limits)
     data = load_prepared(output)
     assert data.train.to_list() == expected.to_list()
     assert data.cleaning == {"train": totals}
@@ -110,7 +110,7 @@ def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output):
 
 def test_the_limits_of_cleaning_are_those_given(files, output):
     prepare(output, arguments(files, max_length=12, max_ratio=1.5))
-    check_rows(output, files["train"], CleaningRules(12, 1.5))
+    check_rows(output, files["train"], 12, 1.5)
 
 
 def test_what_is_scored_on_keeps_every_row_and_its_text(files, output):

@@ -21,8 +21,8 @@ from vaswani_transformer import (
     noam_learning_rate,
 )
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.options.training import VaswaniTrainingArguments
 from vaswani_transformer.training import callbacks
-from vaswani_transformer.training.arguments import VaswaniTrainingArguments
 from vaswani_transformer.training.schedule import WarmupCheck, WarmupCooldown, steps_of_warmup
 
 
