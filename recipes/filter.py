@@ -20,6 +20,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ from vaswani_transformer.options.decoding import DecodingArguments
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
-from vaswani_transformer.system.console import PlainConsole
+from vaswani_transformer.system.console import PlainConsole, errors_begin_with
 from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.files import atomic_directory, atomic_write
 from vaswani_transformer.system.processes import main_process_first, on_main_process
@@ -63,17 +64,11 @@ SHOWN = 10
 
 @dataclass(frozen=True)
 class DirectedModel:
-    """A saved model, and the direction in which it reads the pairs.
-
-    Attributes:
-        saved: The model.
-        languages: Codes of the languages from and into which it translates.
-        tag: The tag at the start of each source, for a model with several directions.
-    """
+    """A saved model, and the direction in which it reads the pairs."""
 
     saved: SavedModel
     languages: tuple[str, str]
-    tag: str | None
+    tag: str | None  # at the start of each source, for a model with several directions
 
 
 @dataclass(frozen=True)
@@ -122,22 +117,15 @@ def open_models(args: FilterArguments) -> list[DirectedModel]:
     Raises:
         ValueError: A model does not translate between the languages; or as from `resolve_languages`.
     """
-    saved = open_model(args.model, task="translation", trust_remote_code=args.trust_remote_code)
+    open_it = partial(open_model, task="translation", trust_remote_code=args.trust_remote_code)
+    saved = open_it(args.model)
     named = languages_to_score([saved.config], args.source_language, args.target_language)
     languages = resolve_languages([args.corpus], *named)
     models = [DirectedModel(saved, languages, Directions(saved.config).tag(*languages))]
     if args.reverse_model is not None:
-        saved = open_model(
-            args.reverse_model,
-            option="reverse_model",
-            task="translation",
-            trust_remote_code=args.trust_remote_code,
-        )
-        languages = languages[::-1]
-        try:
+        saved, languages = open_it(args.reverse_model, option="reverse_model"), languages[::-1]
+        with errors_begin_with("reverse_model"):
             models.append(DirectedModel(saved, languages, Directions(saved.config).tag(*languages)))
-        except ValueError as error:
-            raise ValueError(f"reverse_model: {error}") from None
     return models
 
 

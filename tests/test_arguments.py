@@ -4,7 +4,6 @@ import dataclasses
 import math
 import re
 import typing
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,19 +22,18 @@ RECIPES = [
 ]
 
 
-def parser_of(name: str, patch: pytest.MonkeyPatch, run: Callable[[], object] | None = None) -> RecipeParser:
-    """The first parser that `main` of a recipe makes, or `run`; it requires no option."""
+def parser_of(name: str, patch: pytest.MonkeyPatch) -> RecipeParser:
+    """The first parser that `main` of a recipe makes; it requires no option."""
     made: list[RecipeParser] = []
 
     def read(parser: RecipeParser, argv: object = None) -> None:
         made.append(parser)
         raise SystemExit
 
-    run = run or recipe_module(name).main
     with patch.context() as patched:
         patched.setattr(RecipeParser, "read", read)
         with pytest.raises(SystemExit):
-            run()
+            recipe_module(name).main()
     for action in made[0]._actions:
         action.required = False
     return made[0]

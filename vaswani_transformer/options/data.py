@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from .arguments import COUNT, Interval, check_values, option, refuse_unused
+from .arguments import COUNT, Interval, option, refuse_unused
 
 
 # Corpora whose pairs are drawn anew for each epoch, all corpora that are cleaned and trained on, and all splits.
@@ -116,7 +116,6 @@ class DataArguments:
     )
 
     def __post_init__(self) -> None:
-        check_values(self)
         if self.columns is not None and len(self.columns) != 2:
             raise ValueError(f"columns: name two, of the source and the target, not {len(self.columns)}")
         names = [name for name in MIXED if getattr(self, name) is None]
