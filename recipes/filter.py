@@ -117,13 +117,13 @@ def open_models(args: FilterArguments) -> list[DirectedModel]:
     Raises:
         ValueError: A model does not translate between the languages; or as from `resolve_languages`.
     """
-    open_it = partial(open_model, task="translation", trust_remote_code=args.trust_remote_code)
-    saved = open_it(args.model)
+    check = partial(open_model, task="translation", trust_remote_code=args.trust_remote_code)
+    saved = check(args.model)
     named = languages_to_score([saved.config], args.source_language, args.target_language)
     languages = resolve_languages([args.corpus], *named)
     models = [DirectedModel(saved, languages, Directions(saved.config).tag(*languages))]
     if args.reverse_model is not None:
-        saved, languages = open_it(args.reverse_model, option="reverse_model"), languages[::-1]
+        saved, languages = check(args.reverse_model, option="reverse_model"), languages[::-1]
         with errors_begin_with("reverse_model"):
             models.append(DirectedModel(saved, languages, Directions(saved.config).tag(*languages)))
     return models

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,11 +32,10 @@ def open_models(options: TranslationOptions) -> list[SavedModel]:
     """
     if options.engine is not None and not (is_engine_name(options.engine) or Path(options.engine).is_dir()):
         raise no_export(options.engine)
-    saved, *members = [
-        open_model(name, option=option, task="translation", trust_remote_code=options.trust_remote_code)
-        for option, name in [("model", options.model), *(("ensemble", name) for name in options.ensemble or ())]
-    ]
+    check = partial(open_model, task="translation", trust_remote_code=options.trust_remote_code)
+    saved = check(options.model)
     Directions(saved.config).tag(None, options.target_language)  # refuses a language that is not the model's
+    members = [check(name, option="ensemble") for name in options.ensemble or ()]
     for member in members:
         require_same_tokens(saved.config, member.config, f"{member.place}:")
         if member.tokenizer.get_vocab() != saved.tokenizer.get_vocab():
@@ -50,7 +50,7 @@ def require_output(options: TranslationOptions, overwrite: bool) -> None:
     """Raise a ValueError unless lines can be written to the output, a file."""
     path = Path(options.output)
     require_new_file("output", path, overwrite)
-    if path.suffix in COMPRESSED or (table_kind(path) is not None and not options.writes_json):
+    if path.suffix in COMPRESSED or table_kind(path) not in (None, "json"):
         raise ValueError(f"output: {path} would hold lines of text; name a file that does not end in {path.suffix}")
     if path.exists() and Path(options.input).exists() and path.samefile(options.input):
         raise ValueError(f"output: {path} is the input too; name another file")
