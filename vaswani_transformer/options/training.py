@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, cast
 
 import torch
 from accelerate.utils import parse_flag_from_env
-from transformers import Seq2SeqTrainingArguments
+from transformers import PreTrainedConfig, Seq2SeqTrainingArguments
 from transformers.training_args import OptimizerNames
 
 from ..system.processes import join_process_group
@@ -39,13 +39,12 @@ _UNUSED = {
 
 _UNLIMITED = 1_000_000  # steps, more than max_minutes allow
 
-Config = TypeVar("Config", covariant=True)
 
+class ConfigWithVariants(Protocol):
+    """A configuration whose class has the rows of Table 3, as `VaswaniConfig`."""
 
-class ConfigClass(Protocol[Config]):
-    """A class of configurations that has the rows of Table 3, as `VaswaniConfig` has."""
-
-    def from_variant(self, name: str, /, **fields: Any) -> Config: ...
+    @classmethod
+    def from_variant(cls, name: str, **overrides: Any) -> PreTrainedConfig: ...
 
 
 @dataclass
@@ -82,7 +81,7 @@ class ModelArguments:
     )
     position_encoding: str | None = option(None, "'sinusoidal', 'sinusoidal_halves' or 'learned'.", decides="weights")
 
-    def configure(self, source_language: str, target_language: str, kind: ConfigClass[Config]) -> Config:
+    def configure(self, source_language: str, target_language: str, kind: type[ConfigWithVariants]) -> PreTrainedConfig:
         """The chosen row of Table 3 with changed fields; the data determine the size of the vocabulary."""
         changes = {name: value for name, value in vars(self).items() if value is not None}
         languages = {"source_language": source_language, "target_language": target_language}
