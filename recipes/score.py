@@ -34,17 +34,24 @@ from vaswani_transformer.decoding.saved_model import SavedModel
 from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.pathologies import Pathologies
-from vaswani_transformer.evaluation.scores import PairedComparison
+from vaswani_transformer.evaluation.scores import PairedComparison, Scores
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import ALPHA, BEAMS, option, refuse_unused
 from vaswani_transformer.options.decoding import DecodingArguments
 from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.runs.evaluation_directory import lock_output, write_scores
 from vaswani_transformer.runs.provenance import describe_run
-from vaswani_transformer.runs.records import ScoreRecord, SearchScores
-from vaswani_transformer.runs.search_scores import reference_perplexity, score_systems
-from vaswani_transformer.runs.test_set_translations import Translations, search_grid, translate_test_set
+from vaswani_transformer.runs.records import ScoreRecord
+from vaswani_transformer.runs.scoring import (
+    Translations,
+    lock_evaluation,
+    reference_perplexity,
+    score_systems,
+    score_table,
+    search_grid,
+    translate_test_set,
+    write_scores,
+)
 from vaswani_transformer.system.console import PlainConsole, printable
 from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.processes import on_main_process
@@ -107,7 +114,7 @@ def main() -> None:
 
 def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     directory, is_main = Path(args.output_dir), PartialState().is_main_process
-    on_main_process(lambda: lock_output(directory, args.overwrite, exit_stack))
+    on_main_process(lambda: lock_evaluation(directory, args.overwrite, exit_stack))
     models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
     test_set = open_test_set(args, [saved.config for saved in models.values()])
     if args.confidence:
@@ -159,7 +166,8 @@ def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
         tag = directions.tag(None, record.test_set.target_language)
         language = directions.languages(tag)[1]  # as the model spells it
         kept = {name: {language: value} for name, value in kept.items()}
-    search = {"num_beams": record.systems[0].num_beams, "length_penalty": record.systems[0].length_penalty}
+    scores = next(iter(record.systems.values()))
+    search = {"num_beams": scores.num_beams, "length_penalty": scores.length_penalty}
     if saved.config.confidence_search not in (None, search):
         # Other directions were measured with another search.
         saved.update_config(confidence_curve=None, confidence_tokens=None)
@@ -167,41 +175,36 @@ def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
 
 
 def show(record: ScoreRecord, sources: list[str] | None, translations: dict[str, list[str]]) -> None:
-    console, first = PlainConsole(), record.systems[0]
-    console.print(score_table(record))
-    for name, score in (("sacrebleu", first.sacrebleu), ("paper_bleu", first.paper_bleu), ("chrf", first.chrf)):
+    console, first = PlainConsole(), next(iter(record.systems.values()))
+    console.print(score_table(record.systems))
+    for name, score in (("sacrebleu", first.bleu), ("paper_bleu", first.paper_bleu), ("chrf", first.chrf)):
         console.print(f"{name}: {score.signature}", soft_wrap=True)
-    for system in record.systems:
-        if system.pathologies is not None:
-            console.print(pathology_table(system.name, system.pathologies, sources, translations[system.name]))
+    for name, scores in record.systems.items():
+        if scores.pathologies is not None:
+            console.print(pathology_table(name, scores.pathologies, sources, translations[name]))
     if record.sweep:
         console.print(sweep_table(record.sweep, first))
     if record.paired_bootstrap:
         console.print(comparison_table(record.paired_bootstrap))
-    if report := record.confidence:
-        console.print(confidence_table(report))
-        remaining = ", ".join(f"{float(share):.0%} {chrf:.1f}" for share, chrf in report.remaining.items())
-        console.print(
-            f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
-        )
-        console.print(f"chrF without the least confident: {remaining}")
-        low, high = report.tokens or (1, 1)
-        console.print(
-            f"measured from {report.curve[0][0]:.2f} to {report.curve[-1][0]:.2f} of log-probability a token, and for "
-            f"translations of {low} to {high} tokens"
-        )
+    if record.confidence:
+        show_confidence(console, record.confidence)
 
 
-def score_table(record: ScoreRecord) -> Table:
-    table = Table("system", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title="Scores")
-    for system in record.systems:
-        perplexity = "" if system.perplexity is None else f"{system.perplexity.perplexity:.3f}"
-        table.add_row(system.name, *shown_scores(system), perplexity)
-    return table
-
-
-def shown_scores(scores: SearchScores) -> list[str]:
-    return [f"{each.score:.2f}" for each in (scores.sacrebleu, scores.paper_bleu, scores.chrf)]
+def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:
+    table = Table("confidence", "chrF", "sentences", title="Confidence, by tenths of the translations")
+    for each in report.bins:
+        table.add_row(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences))
+    console.print(table)
+    console.print(
+        f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
+    )
+    remaining = ", ".join(f"{float(share):.0%} {chrf:.1f}" for share, chrf in report.remaining.items())
+    console.print(f"chrF without the least confident: {remaining}")
+    low, high = report.tokens or (1, 1)
+    console.print(
+        f"measured from {report.curve[0][0]:.2f} to {report.curve[-1][0]:.2f} of log-probability a token, and for "
+        f"translations of {low} to {high} tokens"
+    )
 
 
 def pathology_table(
@@ -216,12 +219,13 @@ def pathology_table(
     return table
 
 
-def sweep_table(searches: list[SearchScores], best: SearchScores) -> Table:
+def sweep_table(searches: list[Scores], best: Scores) -> Table:
     table = Table("beams", "alpha", "sacreBLEU", "BLEU as in the paper", "chrF2", "length", "seconds", title="Search")
     for row in searches:
         is_best = (row.num_beams, row.length_penalty) == (best.num_beams, best.length_penalty)
+        scores = (f"{each.score:.2f}" for each in (row.bleu, row.paper_bleu, row.chrf))
         numbers = (f"{row.paper_bleu.relative_length:.3f}", f"{row.seconds:.1f}")
-        cells = (str(row.num_beams), f"{row.length_penalty:g}", *shown_scores(row), *numbers)
+        cells = (str(row.num_beams), f"{row.length_penalty:g}", *scores, *numbers)
         table.add_row(*cells, style="bold" if is_best else None)
     return table
 
@@ -232,13 +236,6 @@ def comparison_table(comparison: dict[str, PairedComparison]) -> Table:
         sides = (metric.baseline, metric.system)
         scores = [f"{side.score:.2f} ({side.mean:.2f} ± {side.confidence:.2f})" for side in sides]
         table.add_row(name, *scores, f"{metric.two_sided_p_value:.4f}", f"{metric.p_value:.4f}")
-    return table
-
-
-def confidence_table(report: ConfidenceReport) -> Table:
-    table = Table("confidence", "chrF", "sentences", title="Confidence, by tenths of the translations")
-    for each in report.bins:
-        table.add_row(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences))
     return table
 
 

@@ -19,7 +19,6 @@ keeps the others waiting for `--ddp_timeout` seconds, or if the disk is full. Co
 command with `--resume`.
 """
 
-import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -31,10 +30,9 @@ from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.corpora import sentences
 from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.data.sources import HubDataset, find_source
-from vaswani_transformer.decoding.translation import translate_corpus
-from vaswani_transformer.evaluation.pathologies import find_pathologies
 from vaswani_transformer.evaluation.perplexity import perplexity
-from vaswani_transformer.evaluation.scores import bleu_by_source_length, chrf_score, sacrebleu_score
+from vaswani_transformer.evaluation.scores import Scores, sentence_chrf
+from vaswani_transformer.evaluation.test_sets import TestSet
 from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.fine_tuning import (
@@ -46,10 +44,12 @@ from vaswani_transformer.runs.fine_tuning import (
 from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.plots import plot_bleu_by_source_length
 from vaswani_transformer.runs.provenance import published
-from vaswani_transformer.runs.records import Example, RunRecord, SplitScores
+from vaswani_transformer.runs.records import Example, RunRecord
+from vaswani_transformer.runs.scoring import Translations, score_table, search_grid, translate_test_set
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.cores import start_processes
+from vaswani_transformer.system.processes import on_main_process
 
 
 def main() -> None:
@@ -98,52 +98,42 @@ def hub_datasets(data_args: DataArguments) -> list[str]:
 
 def score(
     directory: str | Path, data: TrainingData, split: str, languages: tuple[str, str]
-) -> tuple[SplitScores | None, list[str]]:
-    """Load a saved model, translate a corpus, and score it. Collective; scores are None except on the main process."""
+) -> tuple[Scores, list[str]]:
+    """Load a saved model, translate a corpus, and score it. Collective."""
     model = VaswaniForConditionalGeneration.from_pretrained(directory, dtype="float32", trust_remote_code=False)
     model.to(PartialState().device)
-    corpus, tokenizer = data.text[split], data.tokenizer
-    source, references = (list(sentences(corpus, [language])) for language in languages)
-    started = time.perf_counter()
-    texts = translate_corpus(model, tokenizer, source, target_language=languages[1])
-    translations = [" ".join(text.splitlines()) for text in texts]  # one line each, as they are written
-    seconds = time.perf_counter() - started
-    reference_perplexity = perplexity(model, tokenizer, data.encoded[split])
-    if not PartialState().is_main_process:
-        return None, translations
-    scores = score_texts(source, translations, references, languages)
-    pathologies = find_pathologies(source, translations, [[text] for text in references], languages)
-    scores = replace(scores, perplexity=reference_perplexity, seconds=seconds, pathologies=pathologies)
-    return scores, translations
+    corpus = held_out(data, split, languages)
+    (search,) = search_grid(model.generation_config)
+    translations = translate_test_set(model, data.tokenizer, corpus, search)
+    reference_perplexity = perplexity(model, data.tokenizer, data.encoded[split])
+    scores = on_main_process(lambda: translations.score(corpus, reference_perplexity))
+    return scores, translations.lines
 
 
-def score_texts(
-    source: list[str], translations: list[str], references: list[str], languages: tuple[str, str]
-) -> SplitScores:
-    one_each = [[text] for text in references]
-    return SplitScores(
-        sentences=len(source),
-        bleu=sacrebleu_score(translations, references, languages[1]),
-        chrf=chrf_score(translations, one_each),
-        by_source_length=bleu_by_source_length(source, translations, one_each, languages[1]),
-    )
+def held_out(data: TrainingData, split: str, languages: tuple[str, str]) -> TestSet:
+    """A held-out corpus of the training data as a test set."""
+    sources, references = (list(sentences(data.text[split], [language])) for language in languages)
+    return TestSet(split, languages, sources, [[text] for text in references])
 
 
-def score_copy(data: TrainingData, languages: tuple[str, str]) -> dict[str, SplitScores]:
+def score_copy(data: TrainingData, languages: tuple[str, str]) -> dict[str, Scores]:
     """Score a copy of the source, a baseline, on the test set, or on the validation set if there is no test set."""
     split = "test" if "test" in data.text else "validation"
     if split not in data.text:
         return {}
-    sources, references = (list(sentences(data.text[split], [language])) for language in languages)
-    return {f"{split}_copy": score_texts(sources, sources, references, languages)}
+    corpus = held_out(data, split, languages)
+    return {f"{split}_copy": Translations(corpus.sources).score(corpus)}
 
 
 def choose_examples(data: TrainingData, languages: tuple[str, str], translations: list[str]) -> list[Example]:
     """The worst and the best translation of the test set by chrF, and the quartiles between them."""
-    sources, references = (list(sentences(data.text["test"], [language])) for language in languages)
+    corpus = held_out(data, "test", languages)
+    quality = sentence_chrf(translations, corpus.references).tolist()
     examples = [
-        Example(*texts, chrf=chrf_score([texts[1]], [[texts[2]]]).score)
-        for texts in zip(sources, translations, references, strict=True)
+        Example(source, translation, reference, chrf)
+        for source, translation, (reference,), chrf in zip(
+            corpus.sources, translations, corpus.references, quality, strict=True
+        )
     ]
     examples.sort(key=lambda example: example.chrf)  # stable: equal ones stay in the order of the test set
     return [examples[place] for place in dict.fromkeys(quarter * (len(examples) - 1) // 4 for quarter in range(5))]
@@ -159,14 +149,12 @@ def plot_lengths(record: RunRecord, path: Path) -> None:
 
 def show_results(record: RunRecord) -> None:
     console = PlainConsole()
-    table = Table("split, model", "sentences", "sacreBLEU", "chrF", "perplexity", title="Scores")
-    for name, scores in record.titled_scores.items():
-        ppl = f"{scores.perplexity.perplexity:.3f}" if scores.perplexity else ""
-        table.add_row(name, str(scores.sentences), f"{scores.bleu.score:.2f}", f"{scores.chrf.score:.2f}", ppl)
-    if table.row_count:
-        console.print(table)
+    if record.scores:
+        console.print(score_table(record.titled_scores))
     if record.test:
-        console.print("signature:", record.test.bleu.signature)
+        console.print("sacreBLEU:", record.test.bleu.signature, soft_wrap=True)
+        if record.test.paper_bleu:
+            console.print("BLEU as in the paper:", record.test.paper_bleu.signature, soft_wrap=True)
         title = f"{len(record.examples)} sentences of the test set, from the worst by chrF to the best"
         examples = Table("source", "translation", "reference", title=title)
         for example in record.examples:

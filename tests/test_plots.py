@@ -4,11 +4,10 @@ import pytest
 from matplotlib.figure import Figure
 from runs import run_record, sweep_as_in_paper
 
-from vaswani_transformer.evaluation.scores import BleuScore, LengthGroup, Score
+from vaswani_transformer.evaluation.scores import BleuScore, LengthGroup, Score, Scores
 from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
 from vaswani_transformer.experiments.reports import plot_rows
 from vaswani_transformer.runs.plots import plot_bleu_by_source_length, plot_learning_curve, plot_sweep
-from vaswani_transformer.runs.records import SearchScores
 
 
 @pytest.fixture
@@ -62,8 +61,9 @@ def test_a_sweep_is_a_grid_of_scores(tmp_path, figures):
         return BleuScore(score, [score] * 4, 1.0, 9, 9, "signature")
 
     sweep = [
-        SearchScores(
-            sacrebleu=bleu(beams + alpha),
+        Scores(
+            sentences=2,
+            bleu=bleu(beams + alpha),
             paper_bleu=bleu(-beams - alpha),
             chrf=Score(50.0, "signature"),
             num_beams=beams,

@@ -19,7 +19,7 @@ from vaswani_transformer.decoding.translation import translate_corpus
 from vaswani_transformer.evaluation.multi_bleu import corpus_bleu, paper_tokenizer
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import Scores, score_translations
-from vaswani_transformer.runs import evaluation_directory
+from vaswani_transformer.runs import scoring
 from vaswani_transformer.runs.records import ScoreRecord
 
 
@@ -27,7 +27,8 @@ RECIPE = REPOSITORY / "recipes" / "score.py"
 PAIRS = [*phrasebook("test")[:38], ("It's up-to-date.", "Das ist up-to-date."), ("'Oh', he said.", '"Oh", sagte er.')]
 SOURCES = [english for english, _ in PAIRS]
 REFERENCES = [german for _, german in PAIRS]
-EN_DE = ("--source_language", "en", "--target_language", "de")
+EN_DE = ("en", "de")
+LANGUAGES = ("--source_language", "en", "--target_language", "de")
 SHORT = 8  # sentences that a model translates
 
 
@@ -69,7 +70,8 @@ def run(recipe, files, monkeypatch):
 
 
 def only_scores(found: Scores) -> Scores:
-    return Scores(sacrebleu=found.sacrebleu, paper_bleu=found.paper_bleu, chrf=found.chrf)
+    """The scores that need neither a model nor sources."""
+    return Scores(sentences=found.sentences, bleu=found.bleu, paper_bleu=found.paper_bleu, chrf=found.chrf)
 
 
 def sacrebleu_command(*arguments: str) -> str:
@@ -82,16 +84,16 @@ def sacrebleu_command(*arguments: str) -> str:
 def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
     results = run("--hypotheses", "better.de", "--source", "src.en", "--reference", "ref.de")
     bleu, chrf = json.loads(sacrebleu_command("ref.de", "-i", "better.de", "-w", "12"))
-    (system,) = results.systems
+    (system,) = results.systems.values()
     assert 0 < bleu["score"] < 100
-    assert system.sacrebleu.score == pytest.approx(bleu["score"], abs=1e-9)
-    assert system.sacrebleu.signature == bleu["signature"]
+    assert system.bleu.score == pytest.approx(bleu["score"], abs=1e-9)
+    assert system.bleu.signature == bleu["signature"]
     assert system.chrf.score == pytest.approx(chrf["score"], abs=1e-9)
     assert system.chrf.signature == chrf["signature"]
     assert system.paper_bleu.score == corpus_bleu(BETTER, REFERENCES, paper_tokenizer("de")).score
     assert system.paper_bleu.score != pytest.approx(bleu["score"])
     shown = capsys.readouterr().out
-    for score in (system.sacrebleu, system.paper_bleu):
+    for score in (system.bleu, system.paper_bleu):
         assert f"{score.score:.2f}" in shown
         assert score.signature in shown
     assert sum(group.sentences for group in system.by_source_length) == len(SOURCES)
@@ -104,7 +106,7 @@ def test_pathologies_are_counted_and_shown(run, files, capsys):
         "".join(f"{line}\n" for line in [REFERENCES[0], SOURCES[1], "", *REFERENCES[3:]]), "utf-8"
     )
     results = run("--hypotheses", "bad.de", "--source", "src.en", "--reference", "ref.de")
-    found = {kind: lines for kind, lines in results.systems[0].pathologies.lines.items() if lines}
+    found = {kind: lines for kind, lines in results.systems["bad.de"].pathologies.lines.items() if lines}
     assert found == {"blank": [3], "copied": [2]}
     shown = re.sub(" +", " ", capsys.readouterr().out)
     assert re.search(r"copied \W*2\.5 %", shown)
@@ -114,8 +116,8 @@ def test_pathologies_are_counted_and_shown(run, files, capsys):
 def test_several_references_and_no_source(run, files):
     results = run("--hypotheses", "better.de", "--reference", "ref.de", "worse.de")
     assert (results.test_set.source_language, results.test_set.target_language) == ("und", "de")
-    (system,) = results.systems
-    assert system.sacrebleu.score == pytest.approx(BLEU().corpus_score(BETTER, [REFERENCES, WORSE]).score)
+    (system,) = results.systems.values()
+    assert system.bleu.score == pytest.approx(BLEU().corpus_score(BETTER, [REFERENCES, WORSE]).score)
     assert system.chrf.score == pytest.approx(CHRF().corpus_score(BETTER, [REFERENCES, WORSE]).score)
     both = [list(texts) for texts in zip(REFERENCES, WORSE, strict=True)]
     assert system.paper_bleu.score == corpus_bleu(BETTER, both, paper_tokenizer("de")).score
@@ -136,8 +138,8 @@ def test_two_files_are_compared_as_the_command_does(run, files, capsys):
         assert found.signature in expected
         for side in (found.baseline, found.system):
             assert f"{side.score:.6f} ({side.mean:.6f} ± {side.confidence:.6f})" in expected
-    assert [system.name for system in results.systems] == ["better.de", "worse.de"]
-    assert results.systems[1].sacrebleu.score == results.paired_bootstrap["BLEU"].system.score
+    assert list(results.systems) == ["better.de", "worse.de"]
+    assert results.systems["worse.de"].bleu.score == results.paired_bootstrap["BLEU"].system.score
 
 
 @pytest.fixture
@@ -156,16 +158,16 @@ def test_a_model_is_translated_with_and_scored(run, files, lively, lively_model)
     # A file with the model's own name for a second system, so that both kinds are told apart.
     arguments = ("--source", "short.en", "--reference", "other.de", "--compare", "short.de")
     results = run("--model", lively_model, *arguments)
-    mine, theirs = results.systems
+    mine, theirs = results.systems.values()
     assert (files / "out" / "translations.txt").read_text(encoding="utf-8").splitlines() == translations
-    scores = score_translations(translations, [[text] for text in other], "de")
-    assert 0 < scores.sacrebleu.score < 100
+    scores = score_translations(translations, [[text] for text in other], EN_DE)
+    assert 0 < scores.bleu.score < 100
     assert only_scores(mine) == scores
     assert mine.perplexity.perplexity == pytest.approx(expected.perplexity, rel=1e-6)
     assert mine.perplexity.tokens == expected.tokens
     assert (mine.num_beams, mine.length_penalty) == (4, 0.6)
     assert theirs.perplexity is None
-    assert theirs.sacrebleu == score_translations(REFERENCES[:SHORT], [[text] for text in other], "de").sacrebleu
+    assert theirs.bleu == score_translations(REFERENCES[:SHORT], [[text] for text in other], EN_DE).bleu
     assert (files / "out" / "bleu_by_source_length.png").read_bytes().startswith(b"\x89PNG")
     assert not (files / "out" / "translations.compare.txt").exists()
 
@@ -185,10 +187,11 @@ def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, lively, 
     rows = {(row.num_beams, row.length_penalty): row for row in results.sweep}
     assert list(rows) == list(found)
     for settings, texts in found.items():
-        scores = score_translations(texts, [[text] for text in best], "de")
+        scores = score_translations(texts, [[text] for text in best], EN_DE)
         assert only_scores(rows[settings]) == scores
-    assert results.systems[0].paper_bleu.score == pytest.approx(100)
-    assert results.systems[0].num_beams == 2
+    (chosen,) = results.systems.values()
+    assert chosen.paper_bleu.score == pytest.approx(100)
+    assert chosen.num_beams == 2
     assert (files / "out" / "translations.txt").read_text(encoding="utf-8").splitlines() == best
     assert (files / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
@@ -205,10 +208,21 @@ def place_test_set(folder: Path, monkeypatch, name: str, **lines: list[str]) -> 
 
 def test_a_test_set_of_sacrebleu_is_scored_by_its_name(run, lively_model, tmp_path, monkeypatch, capsys):
     place_test_set(tmp_path, monkeypatch, "wmt13", src=SOURCES[:SHORT], ref=REFERENCES[:SHORT])
-    results = run("--model", lively_model, "--test_set", "wmt13", "--num_beams", 1, *EN_DE)
+    results = run(
+        "--model",
+        lively_model,
+        "--test_set",
+        "wmt13",
+        "--num_beams",
+        1,
+        "--source_language",
+        "en",
+        "--target_language",
+        "de",
+    )
     assert results.test_set.name == "wmt13, en-de"
     assert results.test_set.lines == SHORT
-    assert results.systems[0].num_beams == 1
+    assert [system.num_beams for system in results.systems.values()] == [1]
     assert "wmt13, en-de: 8 lines" in capsys.readouterr().out
 
 
@@ -241,10 +255,11 @@ def test_an_earlier_evaluation_is_replaced_only_if_asked(run, files, monkeypatch
         (files / "out" / name).touch()
     with pytest.raises(SystemExit, match=r"out has a results.json; .*--overwrite"):
         run(*arguments, "worse.de")
-    assert run(*arguments, "worse.de", "--overwrite").systems[0].sacrebleu != first.systems[0].sacrebleu
+    second = run(*arguments, "worse.de", "--overwrite")
+    assert second.systems["worse.de"].bleu != first.systems["better.de"].bleu
     assert {path.suffix for path in (files / "out").iterdir()} == {".json", ".txt"}
     assert not (files / "out" / "translations.txt").exists()
-    monkeypatch.setattr(evaluation_directory, "plot_bleu_by_source_length", lambda *_: sys.exit("killed"))
+    monkeypatch.setattr(scoring, "plot_bleu_by_source_length", lambda *_: sys.exit("killed"))
     with pytest.raises(SystemExit, match="killed"):
         run(*arguments, "better.de", "--source", "src.en", "--overwrite")
     assert not (files / "out" / "results.json").exists()  # it would describe other translations

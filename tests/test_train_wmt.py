@@ -20,7 +20,7 @@ from vaswani_transformer import VaswaniConfig, VaswaniTrainer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.options.training import RecipeTrainingArguments
 from vaswani_transformer.runs import training_run
-from vaswani_transformer.runs.validation_bleu import ValidationBleu
+from vaswani_transformer.runs.scoring import ValidationBleu
 
 
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"

@@ -40,7 +40,9 @@ def test_two_processes_write_what_one_does(lively_model, tmp_path, monkeypatch):
     assert [rank.returncode for rank in ranks] == [0, 0], "".join(rank.stderr[-3000:] for rank in ranks)
     for name in WRITTEN:
         assert (tmp_path / f"two.{name}").read_bytes() == (tmp_path / f"one.{name}").read_bytes(), name
-    (expected,), (scores,) = (ScoreRecord.load(f"{name}.scores/results.json").systems for name in ("one", "two"))
+    (expected,), (scores,) = (
+        ScoreRecord.load(f"{name}.scores/results.json").systems.values() for name in ("one", "two")
+    )
     assert scores.chrf == expected.chrf
     assert scores.perplexity.perplexity == pytest.approx(expected.perplexity.perplexity, rel=1e-6)
     assert [rank.stdout.count("text.en, text.de: 9 lines") for rank in ranks] == [1, 0]

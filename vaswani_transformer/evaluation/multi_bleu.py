@@ -12,6 +12,7 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import datasets
 import evaluate
@@ -59,7 +60,7 @@ def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
     Raises:
         ValueError: The language is not a code such as "de" or "pt_BR".
     """
-    if not re.fullmatch(r"[a-z]{2,3}([-_]\w+)*", language):
+    if not is_language(language):
         raise ValueError(f'language: must be a code such as "de", is {language!r}')
     language = re.split("[-_]", language)[0]
     import sacremoses  # takes a second; training and translation do not need it
@@ -71,6 +72,11 @@ def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
         return (split_compounds(tokenized) if language == "de" else tokenized).split()
 
     return tokenize
+
+
+def is_language(language: str) -> bool:
+    """Whether a text is a code of a language for `paper_tokenizer`."""
+    return re.fullmatch(r"[a-z]{2,3}([-_]\w+)*", language) is not None
 
 
 def split_compounds(text: str) -> str:
@@ -110,6 +116,28 @@ def corpus_bleu(
     return metric.corpus_score([as_numbers(line) for line in hypotheses], list(streams))
 
 
+def bleu_with_signature(
+    predictions: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], language: str | None
+) -> dict[str, Any]:
+    """The result of `MultiBleu().compute`, without the files that an `evaluate.Metric` writes."""
+    bleu = corpus_bleu(predictions, references, split_at_spaces if language is None else paper_tokenizer(language))
+    counts = {1 if isinstance(texts, str) else len(texts) for texts in references}
+    number = counts.pop() if len(counts) == 1 else "var"
+    tokens = "tok:spaces"
+    if language is not None:
+        code = re.split("[-_]", language)[0]  # as `paper_tokenizer` takes it
+        compounds = "split" if code == "de" else "whole"
+        tokens = f"tok:moses-{code}|compounds:{compounds}|sacremoses:{importlib.metadata.version('sacremoses')}"
+    return {
+        "score": bleu.score,
+        "precisions": bleu.precisions,
+        "brevity_penalty": bleu.bp,
+        "hypothesis_length": bleu.sys_len,
+        "reference_length": bleu.ref_len,
+        "signature": f"nrefs:{number}|case:mixed|{tokens}|smooth:none",
+    }
+
+
 class MultiBleu(evaluate.Metric):
     """`multi_bleu` or, given a language, the BLEU of Table 2, with precisions, lengths and a signature."""
 
@@ -122,19 +150,4 @@ class MultiBleu(evaluate.Metric):
         )
 
     def _compute(self, predictions, references, language=None):
-        bleu = corpus_bleu(predictions, references, split_at_spaces if language is None else paper_tokenizer(language))
-        counts = {1 if isinstance(texts, str) else len(texts) for texts in references}
-        number = counts.pop() if len(counts) == 1 else "var"
-        tokens = "tok:spaces"
-        if language is not None:
-            code = re.split("[-_]", language)[0]  # as `paper_tokenizer` takes it
-            compounds = "split" if code == "de" else "whole"
-            tokens = f"tok:moses-{code}|compounds:{compounds}|sacremoses:{importlib.metadata.version('sacremoses')}"
-        return {
-            "score": bleu.score,
-            "precisions": bleu.precisions,
-            "brevity_penalty": bleu.bp,
-            "hypothesis_length": bleu.sys_len,
-            "reference_length": bleu.ref_len,
-            "signature": f"nrefs:{number}|case:mixed|{tokens}|smooth:none",
-        }
+        return bleu_with_signature(predictions, references, language)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -10,7 +10,9 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 
 from ..model.languages_vaswani import is_same_language, writes_spaces
-from .multi_bleu import MultiBleu
+from .multi_bleu import bleu_with_signature, is_language
+from .pathologies import Pathologies, find_pathologies
+from .perplexity import Perplexity
 
 
 # Sentences of 1 to 10 words form a group, and so on; all sentences of more than 60 words form one.
@@ -51,15 +53,6 @@ class BleuScore:
         return self.hypothesis_length / self.reference_length
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scores:
-    """Corpus scores of one set of translations, for `recipes/score.py`: sacreBLEU, the paper's BLEU, and chrF2."""
-
-    sacrebleu: BleuScore
-    paper_bleu: BleuScore
-    chrf: Score
-
-
 @dataclass(frozen=True)
 class LengthGroup:
     """sacreBLEU of sentences with `shortest` to `longest` source words; None means no limit."""
@@ -68,6 +61,40 @@ class LengthGroup:
     longest: int | None
     sentences: int
     sacrebleu: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Scores of the translations of one corpus.
+
+    Attributes:
+        sentences: Number of translations.
+        perplexity: Perplexity of the first references; None without a model.
+        bleu: sacreBLEU.
+        paper_bleu: BLEU as in the paper; None if the language has no code, and in records of earlier versions.
+        chrf: chrF2.
+        num_beams, length_penalty: Options of the search (6.1); None without a model.
+        seconds: Duration of the search.
+        by_source_length: sacreBLEU of groups of sentences; None without sources.
+        pathologies: Pathological translations; None without sources, or where the translations are the sources.
+    """
+
+    sentences: int
+    perplexity: Perplexity | None = None
+    bleu: BleuScore
+    paper_bleu: BleuScore | None = None
+    chrf: Score
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    seconds: float | None = None
+    by_source_length: list[LengthGroup] | None = None
+    pathologies: Pathologies | None = None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The numbers for trackers."""
+        perplexity = {"perplexity": self.perplexity.perplexity} if self.perplexity else {}
+        return {"bleu": self.bleu.score, "chrf": self.chrf.score, **perplexity}
 
 
 @dataclass(frozen=True)
@@ -115,13 +142,33 @@ def sacrebleu_score(
     return BleuScore(bleu.score, bleu.precisions, bleu.bp, bleu.sys_len, bleu.ref_len, signature)
 
 
-def score_translations(hypotheses: Sequence[str], references: Sequence[Sequence[str]], language: str) -> Scores:
-    """Corpus scores of plain text, tokenized by the rules of its language."""
-    paper_bleu = MultiBleu().compute(predictions=hypotheses, references=references, language=language)
+def score_translations(
+    translations: Sequence[str],
+    references: Sequence[Sequence[str]],
+    languages: tuple[str | None, str],
+    sources: Sequence[str] | None = None,
+    **measured: Any,
+) -> Scores:
+    """Score translations of plain text by the rules of their language.
+
+    Args:
+        translations: One line for each sentence.
+        references: One or several for each sentence, the same number for all.
+        languages: Codes of the source and the target language.
+        sources: The source sentences, for `by_source_length` and `pathologies`.
+        measured: Other fields of the scores: perplexity, options and duration of the search.
+    """
+    target = languages[1]
+    if sources is not None:
+        measured["by_source_length"] = bleu_by_source_length(sources, translations, references, target)
+        if list(translations) != list(sources):
+            measured["pathologies"] = find_pathologies(sources, translations, references, languages)
     return Scores(
-        sacrebleu=sacrebleu_score(hypotheses, references, language),
-        paper_bleu=BleuScore(**paper_bleu),
-        chrf=chrf_score(hypotheses, references),
+        sentences=len(translations),
+        bleu=sacrebleu_score(translations, references, target),
+        paper_bleu=BleuScore(**bleu_with_signature(translations, references, target)) if is_language(target) else None,
+        chrf=chrf_score(translations, references),
+        **measured,
     )
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..evaluation.confidence import ConfidenceReport
-from ..evaluation.scores import LengthGroup
-from .records import SearchScores
+from ..evaluation.scores import LengthGroup, Scores
 
 
 if TYPE_CHECKING:
@@ -92,14 +91,14 @@ def plot_confidence(report: ConfidenceReport, path: str | Path) -> None:
     figure.savefig(path, dpi=120)
 
 
-def plot_sweep(rows: Sequence[SearchScores], path: str | Path) -> None:
+def plot_sweep(rows: Sequence[Scores], path: str | Path) -> None:
     """Plot both BLEUs by number of beams and alpha (6.1); `rows` has every combination."""
     beams, alphas = sorted({row.num_beams for row in rows}), sorted({row.length_penalty for row in rows})
     figure = _new_figure(2 * (2 + 0.8 * len(alphas)), 2 + 0.5 * len(beams))
     left, right = figure.subplots(1, 2)
     left.set_title("BLEU as in the paper")
     right.set_title("sacreBLEU")
-    for axes, name in ((left, "paper_bleu"), (right, "sacrebleu")):
+    for axes, name in ((left, "paper_bleu"), (right, "bleu")):
         scores = {(row.num_beams, row.length_penalty): getattr(row, name).score for row in rows}
         axes.imshow([[scores[number, alpha] for alpha in alphas] for number in beams], aspect="auto")
         for (number, alpha), score in scores.items():

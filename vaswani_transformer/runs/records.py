@@ -3,15 +3,12 @@
 The dataclasses have the fields of the files.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self, runtime_checkable
 
 from ..evaluation.confidence import ConfidenceReport
-from ..evaluation.pathologies import Pathologies
-from ..evaluation.perplexity import Perplexity
-from ..evaluation.scores import BleuScore, LengthGroup, PairedComparison, Score, Scores
+from ..evaluation.scores import PairedComparison, Scores
 from ..system.typed_json import REST, Record
 from .costs import TrainingCost
 
@@ -154,31 +151,13 @@ class RunTraining:
         return len(self.averaged) > 1
 
 
-class CorpusScores(ABC):
+@runtime_checkable
+class CorpusScores(Protocol):
     """The scores of a model on one corpus."""
 
     @property
-    @abstractmethod
     def metrics(self) -> dict[str, float]:
         """The numbers for trackers."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitScores(CorpusScores):
-    """The scores of translations of one corpus; `perplexity` and `seconds` of decoding only with a model."""
-
-    sentences: int
-    perplexity: Perplexity | None = None
-    bleu: BleuScore
-    chrf: Score
-    seconds: float | None = None
-    by_source_length: list[LengthGroup]
-    pathologies: Pathologies | None = None
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        perplexity = {"perplexity": self.perplexity.perplexity} if self.perplexity else {}
-        return {"bleu": self.bleu.score, "chrf": self.chrf.score, **perplexity}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,20 +229,20 @@ class RunRecord(TrainingResults):
     """
 
     parent: ParentModel | None = None
-    validation: SplitScores | None = field(default=None, metadata={"title": "validation, {final}"})
-    validation_reverse: SplitScores | None = field(default=None, metadata={"title": "validation, {back}, {final}"})
-    validation_copy: SplitScores | None = field(default=None, metadata={"title": "validation, a copy of the source"})
-    test_copy: SplitScores | None = field(default=None, metadata={"title": "test, a copy of the source"})
-    test_parent: SplitScores | None = field(default=None, metadata={"title": "test, parent"})
-    test: SplitScores | None = field(default=None, metadata={"title": "test, {final}"})
-    test_reverse: SplitScores | None = field(default=None, metadata={"title": "test, {back}, {final}"})
-    test_last_checkpoint: SplitScores | None = field(default=None, metadata={"title": "test, last checkpoint"})
-    replay_test_parent: SplitScores | None = field(default=None, metadata={"title": "replay test, parent"})
-    replay_test: SplitScores | None = field(default=None, metadata={"title": "replay test, {final}"})
+    validation: Scores | None = field(default=None, metadata={"title": "validation, {final}"})
+    validation_reverse: Scores | None = field(default=None, metadata={"title": "validation, {back}, {final}"})
+    validation_copy: Scores | None = field(default=None, metadata={"title": "validation, a copy of the source"})
+    test_copy: Scores | None = field(default=None, metadata={"title": "test, a copy of the source"})
+    test_parent: Scores | None = field(default=None, metadata={"title": "test, parent"})
+    test: Scores | None = field(default=None, metadata={"title": "test, {final}"})
+    test_reverse: Scores | None = field(default=None, metadata={"title": "test, {back}, {final}"})
+    test_last_checkpoint: Scores | None = field(default=None, metadata={"title": "test, last checkpoint"})
+    replay_test_parent: Scores | None = field(default=None, metadata={"title": "replay test, parent"})
+    replay_test: Scores | None = field(default=None, metadata={"title": "replay test, {final}"})
     examples: list[Example] | None = None
 
     @property
-    def titled_scores(self) -> dict[str, SplitScores]:
+    def titled_scores(self) -> dict[str, Scores]:
         """The scores that are not None, by corpus and model, such as "test, averaged model"."""
         final = "averaged model" if self.training.is_average else "last step"
         back = f"{self.data.target_language} to {self.data.source_language}"
@@ -287,39 +266,19 @@ class ScoredTestSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchScores(Scores):
-    """The scores of translations.
-
-    Attributes:
-        num_beams, length_penalty, seconds: Options of the search, and its duration; None for a file.
-        name: The system whose best search this is; None in a sweep, like the fields below.
-        perplexity: Perplexity of the references; None for a file.
-        by_source_length: BLEU of groups of sentences; None without sources, like the pathologies.
-    """
-
-    num_beams: int | None = None
-    length_penalty: float | None = None
-    seconds: float | None = None
-    name: str | None = None
-    perplexity: Perplexity | None = None
-    by_source_length: list[LengthGroup] | None = None
-    pathologies: Pathologies | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class ScoreRecord(Record):
     """The `results.json` of `recipes/score.py`.
 
     Attributes:
-        systems: One or two systems, each with its best search.
-        sweep: Scores by search options, if there were several.
+        systems: Scores of one or two systems, by name, each by its best search.
+        sweep: Scores of all searches, if there were several.
         paired_bootstrap: Comparison of two systems, by metric.
         confidence: Agreement of the first system's confidence with chrF, if requested.
     """
 
     run: Provenance
     test_set: ScoredTestSet
-    systems: list[SearchScores]
-    sweep: list[SearchScores] | None = None
+    systems: dict[str, Scores]
+    sweep: list[Scores] | None = None
     paired_bootstrap: dict[str, PairedComparison] | None = None
     confidence: ConfidenceReport | None = None

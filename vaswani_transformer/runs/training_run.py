@@ -43,7 +43,7 @@ from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_directory import load_record, open_run, record_settings, training_settings
-from .validation_bleu import ValidationBleu, choose_length_penalty
+from .scoring import ValidationBleu, choose_length_penalty
 
 
 @contextmanager

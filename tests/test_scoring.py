@@ -12,7 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 
 from vaswani_transformer import CheckpointAveraging, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.runs.validation_bleu import ValidationBleu
+from vaswani_transformer.runs.scoring import ValidationBleu
 from vaswani_transformer.system.faults import Interrupted
 from vaswani_transformer.system.signals import SignalCheckpoint
 from vaswani_transformer.training.callbacks import EarlyStopping

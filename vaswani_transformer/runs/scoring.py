@@ -1,0 +1,266 @@
+"""Scoring of models: on test sets, on part of the validation corpus, and by several searches."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from accelerate import PartialState
+from datasets import Dataset
+from rich.table import Table
+from sacrebleu.metrics import BLEU
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..data.cleaning import encode_corpus
+from ..data.corpora import evenly_spaced, sentences
+from ..data.prepared_directory import TrainingData
+from ..decoding.translation import best_translations, translate_corpus
+from ..evaluation.confidence import ConfidenceReport, measure_confidence
+from ..evaluation.perplexity import Perplexity, perplexity
+from ..evaluation.scores import (
+    Scores,
+    paired_bootstrap,
+    sacrebleu_score,
+    sacrebleu_tokenizer,
+    score_translations,
+    two_sided_bootstrap,
+)
+from ..evaluation.test_sets import TestSet
+from ..model.languages_vaswani import Directions
+from ..model.scores_vaswani import TranslationScore
+from ..model.tokenization_vaswani import encodes_targets
+from ..system.files import locked
+from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
+from .records import Provenance, ScoredTestSet, ScoreRecord
+
+
+# The translations of the first and the second system.
+_TRANSLATIONS = ("translations.txt", "translations.compare.txt")
+_PLOTS = ("bleu_by_source_length.png", "sweep.png", "confidence.png")
+
+
+@dataclass(frozen=True)
+class Translations:
+    """Translations of a test set by one search of a model, or from a file.
+
+    Attributes:
+        lines: The translations, without line ends.
+        num_beams, length_penalty, seconds: Options of the search, and its duration; None for a file.
+        log_probabilities: Log-probability of each translation, if requested.
+    """
+
+    lines: list[str]
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    seconds: float | None = None
+    log_probabilities: list[TranslationScore] | None = None
+
+    def score(self, test_set: TestSet, perplexity: Perplexity | None = None) -> Scores:
+        """Score the translations; `perplexity` is the model's."""
+        search = {"num_beams": self.num_beams, "length_penalty": self.length_penalty, "seconds": self.seconds}
+        references, languages, sources = test_set.references, test_set.languages, test_set.sources
+        return score_translations(self.lines, references, languages, sources, perplexity=perplexity, **search)
+
+
+def search_grid(
+    default: GenerationConfig, num_beams: Sequence[int] | None = None, length_penalties: Sequence[float] | None = None
+) -> list[dict[str, Any]]:
+    """Options of the searches with each number of beams and each alpha (6.1); None means the model's default."""
+    beams = num_beams or [default.num_beams or 1]
+    alphas = length_penalties or [1.0 if default.length_penalty is None else default.length_penalty]
+    return [{"num_beams": number, "length_penalty": alpha} for number in beams for alpha in alphas]
+
+
+def translate_test_set(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    test_set: TestSet,
+    search: Mapping[str, Any],
+    tokens_per_batch: int = 4096,
+    return_scores: bool = False,
+) -> Translations:
+    """Translate a test set by one search of `search_grid`; `return_scores` also scores it. Collective."""
+    options = {**search, "target_language": test_set.languages[1], "return_scores": return_scores}
+    started = time.perf_counter()
+    translations = best_translations(model, tokenizer, test_set.sources, tokens_per_batch, **options)
+    seconds = time.perf_counter() - started
+    scores = [each.score for each in translations] if return_scores else None
+    # One line each, so that the written file has the same scores.
+    lines = [" ".join(each.text.splitlines()) for each in translations]
+    return Translations(lines, **search, seconds=seconds, log_probabilities=scores)
+
+
+def reference_perplexity(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test_set: TestSet
+) -> Perplexity | None:
+    """Perplexity of the first references; None if the tokenizer cannot encode them. Collective."""
+    if not encodes_targets(tokenizer):
+        return None
+    source, target = test_set.languages
+    pairs = zip(test_set.sources, test_set.references, strict=True)
+    corpus = Dataset.from_list([{"translation": {source: text, target: texts[0]}} for text, texts in pairs])
+    tag = Directions(model.config).tag(source, target)
+    return perplexity(model, tokenizer, encode_corpus(corpus, tokenizer, source, target, source_tag=tag))
+
+
+def score_systems(
+    systems: Mapping[str, Sequence[Translations]],
+    perplexities: Mapping[str, Perplexity | None],
+    test_set: TestSet,
+    run: Provenance,
+) -> tuple[ScoreRecord, dict[str, list[str]]]:
+    """Score one or two systems, by name, given the translations by their searches and the perplexities of models.
+
+    Returns:
+        The record, and each system's translations by its best search according to the paper's BLEU.
+    """
+    source, target = test_set.languages
+    best, lines, sweep = {}, {}, None
+    for name, searches in systems.items():
+        scores = [each.score(test_set, perplexities.get(name)) for each in searches]
+        # In a language without spaces between words, the paper's BLEU may be 0 for all searches.
+        highest = max(range(len(scores)), key=lambda row: (scores[row].paper_bleu.score, scores[row].bleu.score))
+        best[name], lines[name] = scores[highest], searches[highest].lines
+        if len(scores) > 1:
+            sweep = [replace(each, by_source_length=None, pathologies=None, perplexity=None) for each in scores]
+    comparison = None
+    if len(lines) > 1:
+        first, second = lines.values()
+        comparison = paired_bootstrap(first, second, test_set.references, language=target)
+    record = ScoreRecord(
+        run=run,
+        test_set=ScoredTestSet(
+            name=test_set.name,
+            lines=len(test_set.references),
+            newstest2014=test_set.newstest2014,
+            references=len(test_set.references[0]),
+            source_language=source,
+            target_language=target,
+        ),
+        systems=best,
+        sweep=sweep,
+        paired_bootstrap=comparison,
+        confidence=_confidence(next(iter(systems.values()))[0], test_set),
+    )
+    return record, lines
+
+
+def _confidence(translations: Translations, test_set: TestSet) -> ConfidenceReport | None:
+    """Measure the confidence of translations from their log-probabilities; None without them."""
+    if translations.log_probabilities is None:
+        return None
+    translated = [
+        (score, line, texts)
+        for score, line, texts in zip(
+            translations.log_probabilities, translations.lines, test_set.references, strict=True
+        )
+        if score.tokens  # blank lines are not translated
+    ]
+    scores, lines, references = zip(*translated, strict=True)
+    return measure_confidence([score.mean for score in scores], lines, references, [score.tokens for score in scores])
+
+
+def lock_evaluation(directory: Path, overwrite: bool, exit_stack: ExitStack) -> None:
+    """Lock the output directory of an evaluation; one with an earlier evaluation or a model needs `--overwrite`."""
+    exit_stack.enter_context(locked(directory, "output_dir"))
+    for name in ("results.json", "config.json"):
+        if (directory / name).exists() and not overwrite:
+            raise FileExistsError(
+                f"output_dir: {directory} has a {name}; choose another, or replace files with --overwrite"
+            )
+
+
+def write_scores(directory: Path, record: ScoreRecord, translations: Mapping[str, Sequence[str]]) -> None:
+    """Write the models' translations, plots and `results.json`, replacing an earlier evaluation."""
+    for name in ("results.json", *_TRANSLATIONS, *_PLOTS):  # the mark of a complete evaluation first
+        (directory / name).unlink(missing_ok=True)
+    for (system, scores), name in zip(record.systems.items(), _TRANSLATIONS, strict=False):
+        if scores.num_beams is not None:
+            text = "".join(line + "\n" for line in translations[system])
+            (directory / name).write_text(text, encoding="utf-8")
+    lengths, sweep, confidence = (directory / name for name in _PLOTS)
+    if groups := {name: each.by_source_length for name, each in record.systems.items() if each.by_source_length}:
+        plot_bleu_by_source_length(groups, lengths)
+    if record.sweep:
+        plot_sweep(record.sweep, sweep)
+    if record.confidence:
+        plot_confidence(record.confidence, confidence)
+    record.save(directory / "results.json")
+
+
+def score_table(scores: Mapping[str, Scores], title: str = "Scores") -> Table:
+    """Table of scores by the name of the corpus, model or system."""
+    table = Table("", "sentences", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title=title)
+    for name, each in scores.items():
+        numbers = each.bleu.score, each.paper_bleu and each.paper_bleu.score, each.chrf.score
+        cells = ["" if number is None else f"{number:.2f}" for number in numbers]
+        table.add_row(name, str(each.sentences), *cells, f"{each.perplexity.perplexity:.3f}" if each.perplexity else "")
+    return table
+
+
+@dataclass(frozen=True)
+class ValidationBleu:
+    """sacreBLEU of the translations of some sentences.
+
+    Attributes:
+        sources: Sentences to translate.
+        references: Their reference translations, not tokenized.
+        tokenizer: Tokenizer of the model.
+        num_beams: Beams of the search (6.1); None for the model's generation_config.
+    """
+
+    sources: Sequence[str]
+    references: Sequence[str]
+    tokenizer: PreTrainedTokenizerBase
+    num_beams: int | None = None
+
+    @classmethod
+    def on_sample(cls, data: TrainingData, config: PreTrainedConfig, count: int, num_beams: int | None = None) -> Self:
+        """BLEU of `count` sentences of the validation corpus, evenly spaced."""
+        corpus = data.text["validation"]
+        sample = corpus.select(evenly_spaced(len(corpus), count))
+        languages = config.source_language, config.target_language
+        source, reference = (list(sentences(sample, [language])) for language in languages)
+        return cls(source, reference, data.tokenizer, num_beams)
+
+    def __call__(self, model: PreTrainedModel) -> float:
+        """BLEU of a model, from 0 to 100; it translates by `translate`."""
+        return sacrebleu_score(self.translate(model), self.references, model.config.target_language).score
+
+    def translate(self, model: PreTrainedModel, **search: Any) -> list[str]:
+        """Translate the sentences. Collective: the processes share them, and all return the same result.
+
+        The model computes on its device, and is in evaluation mode afterwards.
+        """
+        if self.num_beams is not None:
+            search["num_beams"] = self.num_beams
+        search["target_language"] = model.config.target_language
+        return translate_corpus(model, self.tokenizer, self.sources, show_progress=False, **search)
+
+
+def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], data: TrainingData) -> float:
+    """The first alpha (6.1), unless another has a significantly better BLEU on the validation set. Collective.
+
+    Significant means p < 0.05 after multiplying by the number of the others (Bonferroni). A single alpha is not tested.
+    """
+    first = penalties[0]
+    if len(penalties) == 1:
+        return first
+    bleu = ValidationBleu.on_sample(data, model.config, len(data.text["validation"]))
+    language = model.config.target_language
+    outputs = {alpha: bleu.translate(model, length_penalty=alpha) for alpha in penalties}
+    scores = {alpha: sacrebleu_score(lines, bleu.references, language).score for alpha, lines in outputs.items()}
+    best = max(scores, key=scores.__getitem__)
+    chosen, against = first, ""
+    if best != first:
+        references = [[line] for line in bleu.references]
+        metric = BLEU(tokenize=sacrebleu_tokenizer(language))
+        p_value = (len(outputs) - 1) * two_sided_bootstrap(metric, outputs[first], outputs[best], references, 1000)
+        chosen = best if p_value < 0.05 else first
+        against = f"; {best:g} against {first:g}: p = {min(1.0, p_value):.3f}"
+    if PartialState().is_main_process:
+        measured = ", ".join(f"{alpha:g}: {score:.2f}" for alpha, score in scores.items())
+        print(f"length_penalty {chosen:g}; validation BLEU by length_penalty: {measured}{against}", flush=True)
+    return chosen
