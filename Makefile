@@ -59,7 +59,7 @@ test-oldest:  ## quick tests with the lower bounds of setup.py
 test-transformers: $(VENV)/transformers-source/PKG-INFO  ## transformers' own tests of models, on this package's
 	$(BIN)/python -m pytest -o addopts= -q -rs --disable-warnings --show-capture=no tests/transformers_suite.py
 
-test-clients: runs/demo/model.safetensors  ## the package in PEFT, Lightning, torchao and others; needs the network for pip
+test-clients: runs/demo/model.safetensors  ## the package in PEFT and torchao; needs the network for pip
 	PIP_CONSTRAINT=$(CURDIR)/$(CONSTRAINTS) $(BIN)/python tests/clients/run.py $(CLIENTS)
 
 runs/demo/model.safetensors:

@@ -24,7 +24,7 @@ from vaswani_transformer.visualization.explorer import explore
 
 @dataclass
 class ExplorerArguments(ShownSearchArguments):
-    """What to translate, with which model, and how."""
+    """A sentence, and the limits of its page."""
 
     source: str = option(MISSING, "The sentence; of a text of several, the page shows the first.")
     target: str | None = option(None, "A translation to show, instead of the model's.")

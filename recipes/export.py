@@ -26,12 +26,11 @@ from typing import Literal
 
 import torch
 from rich.table import Table
-from transformers import GenerationConfig, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.decoding.saved_model import open_model
-from vaswani_transformer.engines.export_directory import PARITY
 from vaswani_transformer.engines.exported_model import import_exporter, open_engine
 from vaswani_transformer.engines.parity import ParityReport, parity_report
 from vaswani_transformer.engines.shortlist import learn_shortlist
@@ -85,7 +84,10 @@ def run(args: ExportArguments) -> None:
     sentences = [directions.tagged(sentence, tag) for sentence in sentences]
     require_short(saved.tokenizer, sentences, saved.config.max_positions or positions)
     model, tokenizer = saved.load(torch.float32), saved.tokenizer
-    set_beams(model.generation_config, args.num_beams)
+    if args.num_beams is not None:
+        model.generation_config.num_beams = args.num_beams
+    if args.num_beams == 1:  # transformers saves no fields that greedy search ignores
+        model.generation_config.length_penalty = model.generation_config.early_stopping = None
     options: dict[str, object] = {}
     if args.to == "ctranslate2":
         options["quantization"] = args.quantization
@@ -95,7 +97,7 @@ def run(args: ExportArguments) -> None:
         engine = open_engine(output, torch.device("cpu"))
         file, (_, language) = next(output.glob("tokenizer.json"), None), directions.languages(tag)
         report = parity_report(model, tokenizer, engine, sentences, references, file, language)
-        report.save(output / PARITY)
+        report.save(output / "parity.json")
     show(args, output, report)
 
 
@@ -104,14 +106,6 @@ def require_short(tokenizer: PreTrainedTokenizerBase, sentences: list[str], posi
     for number, ids in enumerate(tokenizer(sentences).input_ids if sentences else [], start=1):
         if len(ids) > positions:
             raise ValueError(f"text: line {number} has {len(ids)} tokens, and the export takes {positions}; split it")
-
-
-def set_beams(search: GenerationConfig, num_beams: int | None) -> None:
-    """Change the number of beams, if there is one; transformers saves no fields that greedy search ignores."""
-    if num_beams is not None:
-        search.num_beams = num_beams
-    if num_beams == 1:
-        search.length_penalty = search.early_stopping = None
 
 
 def shortlist(corpus: list[str], config: VaswaniConfig, tokenizer: PreTrainedTokenizerBase) -> dict[str, list[str]]:
@@ -143,14 +137,7 @@ def show(args: ExportArguments, output: Path, report: ParityReport | None) -> No
             table.add_row(f"differences: {kind.replace('_', ' ')}", str(count))
         for name, bleu in (report.bleu or {}).items():
             table.add_row(f"sacreBLEU, {name}", f"{bleu.score:.2f}")
-    console.print(table)
-    if report is None or not report.differences:
-        return
-    table = Table("line", "kind", "ours", "exported", title="The first differences (the rest is in parity.json)")
-    for difference in report.differences[:5]:
-        ours = f"{difference.ours} ({difference.ours_score:.4f})"
-        exported = f"{difference.exported} ({difference.exported_score:.4f})"
-        table.add_row(str(difference.line), difference.kind.replace("_", " "), ours, exported)
+        table.add_row("all differences", str(output / "parity.json"))
     console.print(table)
 
 

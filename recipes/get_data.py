@@ -27,7 +27,7 @@ from zipfile import BadZipFile, ZipFile
 
 from datasets import DownloadConfig, DownloadManager
 
-from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicCorpus, PublicFile, public_corpus, split_pairs
+from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicCorpus, split_pairs
 from vaswani_transformer.data.text_files import open_binary
 from vaswani_transformer.options.arguments import option
 from vaswani_transformer.options.parser import RecipeParser
@@ -53,9 +53,6 @@ def make_parser() -> RecipeParser:
     return parser
 
 
-AGAIN = "repeat the command to download it again, or give --from"
-
-
 def main() -> None:
     parser = make_parser()
     options = parser.read()
@@ -66,8 +63,8 @@ def main() -> None:
 
 
 def run(name: str, args: GetDataArguments) -> None:
-    corpus, folder, console = public_corpus(name), Path(args.output_dir, name), PlainConsole()
-    missing = {file: entry for file, entry in corpus.files.items() if not (folder / file).exists()}
+    corpus, folder, console = PUBLIC_CORPORA[name], Path(args.output_dir, name), PlainConsole()
+    missing = [file for file in corpus.files if not (folder / file).exists()]
     others = other_texts(folder, corpus)
     if others and corpus.archive is None:
         raise ValueError(f"{folder / others[0]}: is another text than the corpus's; remove it, and repeat the command")
@@ -81,42 +78,52 @@ def run(name: str, args: GetDataArguments) -> None:
         atomic_write(folder / file, [content])
         new += 1
     console.print(f"{folder}: {corpus.title}; {new} of {len(corpus.files)} files are new", soft_wrap=True)
-    if new and corpus.archive is not None:
-        others = other_texts(folder, corpus)
-    if others:
+    if corpus.archive is not None and (others := other_texts(folder, corpus)):
         console.print(f"of the archive when it was downloaded, not as pinned: {', '.join(others)}", soft_wrap=True)
     console.print(f"source: {corpus.source}\nlicence: {corpus.licence}", soft_wrap=True)
 
 
 def other_texts(folder: Path, corpus: PublicCorpus) -> list[str]:
     """The files that are there with another text than the corpus's."""
-    there = {file: folder / file for file in corpus.files if (folder / file).exists()}
-    return [file for file, path in there.items() if text_digest(path) != corpus.files[file].sha256]
+    return [
+        file
+        for file, entry in corpus.files.items()
+        if (folder / file).exists() and text_digest(folder / file) != entry.sha256
+    ]
 
 
-def new_files(
-    name: str, corpus: PublicCorpus, missing: dict[str, PublicFile], copy: str | None
-) -> Iterator[tuple[str, bytes]]:
+def new_files(name: str, corpus: PublicCorpus, missing: list[str], copy: str | None) -> Iterator[tuple[str, bytes]]:
     """Missing files with their compressed texts; of an archive, all files, since it may have changed."""
     if copy is not None:
-        folder = folder_of_copy(Path(copy), (name, *corpus.other_names))
-        files = missing if corpus.archive is None else corpus.files
-        yield from ((file, read_copy(folder / file, entry)) for file, entry in files.items())
+        folder = folder_of_copy(Path(copy), name, corpus)
+        for file in missing if corpus.archive is None else corpus.files:
+            if text_digest(folder / file) != corpus.files[file].sha256:
+                raise ValueError(f"{folder / file}: is another text than the corpus's; name another copy with --from")
+            yield file, (folder / file).read_bytes()
     elif corpus.archive is not None:
         yield from split_archive(name, corpus.archive)
     else:
-        yield from ((file, download(name, file, entry)) for file, entry in missing.items())
+        yield from ((file, download(name, corpus, file)) for file in missing)
+
+
+def folder_of_copy(parent: Path, name: str, corpus: PublicCorpus) -> Path:
+    """The corpus's folder in a copy, under the first of its names that is there."""
+    for each in (name, *corpus.other_names):
+        if (parent / each).is_dir():
+            return parent / each
+    raise ValueError(f"from: there is no {parent / name}; name a directory with the folders of the corpora")
+
+
+def text_digest(path: Path) -> str:
+    with open_binary(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # they all have readinto
 
 
 def split_archive(name: str, archive: str) -> Iterator[tuple[str, bytes]]:
     """Files of a corpus from an archive of lines "English<TAB>other language<TAB>attribution"."""
-    with fetched([archive], name) as (content,):
-        try:
-            with ZipFile(BytesIO(content)) as members:
-                text = TextIOWrapper(members.open(Path(archive).name.replace("-eng.zip", ".txt")), encoding="utf-8")
-                pairs = [(first, second) for first, second, *_ in (line.rstrip("\n").split("\t") for line in text)]
-        except (BadZipFile, KeyError, ValueError, zlib.error) as error:
-            raise ValueError(f"{archive}: {one_line(error)}; {AGAIN}") from error
+    with fetched([archive], name) as (content,), ZipFile(BytesIO(content)) as members:
+        text = TextIOWrapper(members.open(Path(archive).name.replace("-eng.zip", ".txt")), encoding="utf-8")
+        pairs = [(first, second) for first, second, *_ in (line.rstrip("\n").split("\t") for line in text)]
         splits, gone = split_pairs(name, pairs)
     for split, numbers in gone.items():
         if numbers:
@@ -136,53 +143,28 @@ def compressed(lines: Iterable[str]) -> bytes:
     return gzip.compress("".join(line + "\n" for line in lines).encode(), mtime=0)
 
 
-def folder_of_copy(parent: Path, names: tuple[str, ...]) -> Path:
-    """The corpus's folder in a copy, under the first of its names that is there."""
-    for name in names:
-        if (parent / name).is_dir():
-            return parent / name
-    raise ValueError(f"from: there is no {parent / names[0]}; name a directory with the folders of the corpora")
-
-
-def read_copy(path: Path, entry: PublicFile) -> bytes:
-    """A compressed file as it is; raises a ValueError if its text is not the corpus's."""
-    if text_digest(path) != entry.sha256:
-        raise ValueError(f"{path}: is another text than the corpus's; name another copy with --from")
-    return path.read_bytes()
-
-
-def text_digest(path: Path) -> str:
-    with open_binary(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # they all have readinto
-
-
-def download(corpus: str, file: str, entry: PublicFile) -> bytes:
-    """A file's text from its source, compressed; raises a ValueError if the text is not the corpus's."""
-    with fetched(entry.urls, f"{corpus}/{file}") as contents:
-        text = b"".join(map(decompressed, entry.urls, contents))
+def download(name: str, corpus: PublicCorpus, file: str) -> bytes:
+    """A file's text from its source, compressed."""
+    urls = [corpus.url + part for part in corpus.files[file].parts]
+    with fetched(urls, f"{name}/{file}") as contents:
+        pairs = zip(urls, contents, strict=True)
+        text = b"".join(gzip.decompress(content) if url.endswith(".gz") else content for url, content in pairs)
         if ".mrg" in file:
             text = one_tree_a_line(text)
-        if hashlib.sha256(text).hexdigest() != entry.sha256:
-            raise ValueError(f"{file}: {entry.urls[0]} is another text than the corpus's; {AGAIN}")
+        if hashlib.sha256(text).hexdigest() != corpus.files[file].sha256:
+            raise ValueError(f"is another text than the corpus's {file}")
     return gzip.compress(text, mtime=0)
-
-
-def decompressed(url: str, content: bytes) -> bytes:
-    """The text of a file that is compressed if its name says so; raises a ValueError if it is damaged."""
-    try:
-        return gzip.decompress(content) if url.endswith(".gz") else content
-    except (EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"{url}: {one_line(error)}; {AGAIN}") from error
 
 
 @contextmanager
 def fetched(urls: Sequence[str], title: str) -> Iterator[list[bytes]]:
-    """Contents of addresses, kept in the cache of `datasets` unless the block refuses them with a ValueError.
+    """Contents of addresses, kept in the cache of `datasets` unless the block refuses them.
 
     The cache knows a new content by its ETag alone. From a server that sends none, a wrong content would stay forever.
 
     Raises:
         OSError: An address cannot be reached.
+        ValueError: The block has refused the contents.
     """
     agent = {"headers": {"User-Agent": "vaswani_transformer"}}  # some servers refuse that of Python's libraries
     config = DownloadConfig(disable_tqdm=True, storage_options=agent)
@@ -196,10 +178,12 @@ def fetched(urls: Sequence[str], title: str) -> Iterator[list[bytes]]:
             raise OSError(f"{url}: {cause}; repeat the command to continue, or give --from") from error
     try:
         yield [path.read_bytes() for path in paths]
-    except ValueError:
+    except (BadZipFile, EOFError, KeyError, OSError, ValueError, zlib.error) as error:
         for path in paths:
             path.unlink()
-        raise
+        raise ValueError(
+            f"{urls[0]}: {one_line(error)}; repeat the command to download it again, or give --from"
+        ) from error
 
 
 def one_tree_a_line(text: bytes) -> bytes:

@@ -31,7 +31,7 @@ from vaswani_transformer.system.files import atomic_write, require_new_file
 
 @dataclass
 class ParsingArguments(DecodingArguments, SearchArguments):
-    """What to parse, with which model, and how."""
+    """A parser, its input, its search, and the output."""
 
     model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
     input: str | None = option(None, "UTF-8 text (plain, .gz, .bz2, .xz), a sentence a line.")

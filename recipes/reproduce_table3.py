@@ -16,7 +16,6 @@ ones. The report, `report.md`, `table3.json` and `table3.png`, covers all finish
 """
 
 import json
-import re
 import signal
 import sys
 from argparse import Namespace
@@ -111,7 +110,13 @@ def main() -> None:
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory / "sweep.json"):
             manifest = {**vars(args.scale), "precision": args.precision, **options}
-            require_same_sweep(directory, manifest)
+            if (directory / "sweep.json").exists():
+                require_same_origin(
+                    read_json(directory / "sweep.json"),
+                    manifest,
+                    f"output_dir: {directory} holds a sweep that differs in",
+                    "repeat the command that began it to continue it, or choose another directory",
+                )
             load_corpora(with_languages(data_args), data_args.prepared)
             # Written after preparing the corpora, so that wrong data options are not recorded.
             atomic_write(directory / "training.yaml", yaml.safe_dump(changed, allow_unicode=True))
@@ -125,30 +130,13 @@ def main() -> None:
         sys.exit(f"{program_name('reproduce_table3.py')}: {failures}")
 
 
-def require_same_sweep(directory: Path, manifest: dict[str, Json]) -> None:
-    """Raise a ValueError if a directory holds another sweep or other files."""
-    if (directory / "sweep.json").exists():
-        require_same_origin(
-            read_json(directory / "sweep.json"),
-            manifest,
-            f"output_dir: {directory} holds a sweep that differs in",
-            "repeat the command that began it to continue it, or choose another directory",
-        )
-    elif any((directory / row).exists() for row in PAPER_VARIANTS):
-        raise ValueError(f"output_dir: {directory} has files that are not of a sweep; choose another")
-
-
 def interrupt(number: int, frame: FrameType | None) -> None:
     """End all trainings, as Ctrl-C does."""
     raise Interrupted(number)
 
 
 def scaled_sizes(row: str, scale: Scale) -> dict[str, int]:
-    """Scaled sizes of a row of Table 3, for `VaswaniConfig.from_variant`.
-
-    Raises:
-        ValueError: There is no such row, or a scaled size is not a whole number.
-    """
+    """Scaled sizes of a row of Table 3, for `VaswaniConfig.from_variant`; whole numbers, or a ValueError."""
     config = VaswaniConfig.from_variant(row)
     sizes = {"num_heads": PAPER_VARIANTS[row].get("num_heads", scale.heads)}
     for direction, factor, names in (("width", scale.width, WIDTHS), ("depth", scale.depth, DEPTHS)):
@@ -206,8 +194,8 @@ def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
 
 def finished_runs(directory: Path, row: str) -> dict[int, RunRecord]:
     """The records of a row's finished trainings, by seed."""
-    names = [re.fullmatch("seed-([0-9]+)", path.name) for path in (directory / row).glob("seed-*")]
-    seeds = [int(name[1]) for name in names if name is not None]  # ignores others, such as "seed-1.bak"
+    names = [path.name.removeprefix("seed-") for path in (directory / row).glob("seed-*")]
+    seeds = [int(name) for name in names if name.isdecimal()]  # ignores others, such as "seed-1.bak"
     return {seed: results for seed in seeds if (results := Job(row, seed, directory).results) is not None}
 
 

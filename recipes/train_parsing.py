@@ -30,13 +30,18 @@ from vaswani_transformer.options.data import DataArguments, TreebankOptions
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.parsing.model_card import write_parsing_card
-from vaswani_transformer.parsing.records import CheckpointF1, ParsingRecord, ParsingSplit
-from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, parse_corpus, score_parser
+from vaswani_transformer.parsing.scoring import (
+    F1_DEFINITIONS,
+    CheckpointF1,
+    ParsingRecord,
+    ParsingSplit,
+    parse_corpus,
+    score_parser,
+)
 from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.cores import start_processes
-from vaswani_transformer.system.processes import main_process_first
+from vaswani_transformer.system.processes import main_process_first, start_processes
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
@@ -179,7 +184,7 @@ def f1_by_step(
 ) -> list[CheckpointF1]:
     """Greedily decoded F1 of ten of the checkpoints, by step. Collective."""
     steps, curve = [*checkpoints], []
-    for step in (steps[place] for place in evenly_spaced(len(steps), 10)):
+    for step in (steps[index] for index in evenly_spaced(len(steps), 10)):
         parses = parse_corpus(load_parser(checkpoints[step]), tokenizer, gold.sentences, num_beams=1)
         curve.append(CheckpointF1(step, len(gold.trees), score_parser(gold.trees, parses).all_sentences.f1))
     return curve

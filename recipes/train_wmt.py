@@ -48,8 +48,7 @@ from vaswani_transformer.runs.records import Example, RunRecord
 from vaswani_transformer.runs.scoring import Translations, score_table, search_grid, translate_test_set
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.cores import start_processes
-from vaswani_transformer.system.processes import on_main_process
+from vaswani_transformer.system.processes import on_main_process, start_processes
 
 
 def main() -> None:

@@ -85,6 +85,19 @@ class TranslateArguments(TranslationOptions):
         return "-" in (self.input, self.output)
 
 
+def main() -> None:
+    (args,) = RecipeParser((TranslateArguments,)).parse()
+    with joined_processes("translate.py", args.timeout_minutes, ADVICE):
+        if PartialState().num_processes > 1 and (args.is_stream or args.shard is not None):
+            raise ValueError("output: several processes can only translate a file into a file; start a single one")
+        if args.is_stream:
+            translate_stream(args)
+        elif args.shard is not None:
+            translate_shard(args, args.shard)
+        else:
+            translate_file(args)
+
+
 def translate_stream(args: TranslateArguments) -> None:
     """Translate lines as they come."""
     if args.output == "-":
@@ -108,40 +121,19 @@ def translated_chunks(args: TranslateArguments) -> Iterator[bytes]:
             yield b"".join(translator.translate(number, chunk, bar))
 
 
-def main() -> None:
-    (args,) = RecipeParser((TranslateArguments,)).parse()
-    with joined_processes("translate.py", args.timeout_minutes, ADVICE):
-        if args.is_stream:
-            if PartialState().num_processes > 1:
-                message = "several processes cannot share standard input or output; give --input and --output"
-                raise ValueError(f"output: {message}")
-            translate_stream(args)
-        elif args.shard is not None:
-            translate_shard(args)
-        else:
-            translate_file(args)
-
-
-def translate_shard(args: TranslateArguments) -> None:
-    """Translate the range of lines that `--shard` names."""
-    if PartialState().num_processes > 1:
-        raise ValueError("shard: is translated by one process; start one for each shard")
-    number, count = parse_shard(str(args.shard))
-    translation = ShardedTranslation(args, count, overwrite=args.overwrite)
+def translate_shard(args: TranslateArguments, shard: str) -> None:
+    """Translate one range of lines, such as "3/100", the fourth of a hundred."""
+    match = re.fullmatch(r"(\d+)/(\d+)", shard)
+    if match is None or not int(match[1]) < int(match[2]) < 100_000:  # the names have five digits
+        raise ValueError(f"shard: must be a number from 0 and that of all shards, such as 3/100, is {shard}")
+    number = int(match[1])
+    translation = ShardedTranslation(args, int(match[2]), overwrite=args.overwrite)
     with locked(translation.path(number), "shard"):
-        if number not in translation.begin(numbers=[number]):
+        if not translation.begin([number]):
             print(f"{translation.path(number)} is finished already", file=sys.stderr)
             return
         with ProgressBar(total=len(translation.sources(number)), desc="Translating", unit="lines") as bar:
             translation.translate([number], bar)
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """The number of a shard and of all shards, such as 3/100."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if match is None or not int(match[1]) < int(match[2]) < 100_000:  # the names have five digits
-        raise ValueError(f"shard: must be a number from 0 and that of all shards, such as 3/100, is {text}")
-    return int(match[1]), int(match[2])
 
 
 def translate_file(args: TranslateArguments) -> None:
@@ -152,7 +144,9 @@ def translate_file(args: TranslateArguments) -> None:
 
         def begin() -> tuple[list[int], Precision]:
             exit_stack.enter_context(locked(Path(args.output), "output"))
-            missing = translation.begin(lambda: choose_precision(args, translation))
+            if args.precision == "auto" and translation.is_new:
+                args.precision = choose_precision(args, translation)
+            missing = translation.begin()
             name_faster_engine(args, len(translation.lines))
             if finished := translation.count - len(missing):
                 print(f"{finished} of {translation.count} shards are finished already; continuing", file=sys.stderr)
@@ -180,10 +174,8 @@ def name_faster_engine(args: TranslateArguments, lines: int) -> None:
 
 def choose_precision(args: TranslateArguments, translation: ShardedTranslation) -> Precision:
     """The precision that translates the first lines clearly fastest; "auto" if it is that of the saved weights."""
-    if args.engine is not None or len(translation.lines) < WORTH_MEASURING:
-        return "auto"
     precisions, models = usable_precisions(PartialState().device), translation.models
-    if len(precisions) == 1:
+    if args.engine is not None or len(translation.lines) < WORTH_MEASURING or len(precisions) == 1:
         return "auto"
     translators = {"float32": LineTranslator(models, args)}
     if translators["float32"].model.dtype != torch.float32:

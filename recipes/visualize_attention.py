@@ -21,35 +21,31 @@ from vaswani_transformer.system.files import require_new_file
 from vaswani_transformer.visualization.figures import Picture, attention_view, entropy_view, positions_view
 
 
+SENTENCE = ("model", "source", "target", "target_language", "trust_remote_code")
+ATTENTION = ("kind", "layer", "heads", "words", "merge_words")
+
+# Options that have no effect on a picture.
+UNUSED = {
+    "attention": ("d_model",),
+    "entropy": (*ATTENTION, "d_model"),
+    "positions": (*SENTENCE, *ATTENTION),
+}
+
+
 @dataclass
 class PictureArguments:
-    """What to draw, and where to."""
+    """A picture, and its file."""
 
     picture: Literal["attention", "entropy", "positions"] = option(
         "attention", "Attention between words; its entropy in each head; the positional encoding."
     )
     output: str = option(MISSING, "The picture to write, such as attention.svg or attention.png.")
     overwrite: bool = option(False, "Replace a picture that exists.")
-
-    def __post_init__(self) -> None:
-        require_new_file("output", self.output, self.overwrite)
-
-
-@dataclass
-class SentenceArguments:
-    """Options of attention and entropy."""
-
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     source: str | None = option(None, "A sentence.")
     target: str | None = option(None, "Its translation; by default the model's own.")
     target_language: str | None = option(None, "Language of the translation, of a model of both directions.")
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
-
-
-@dataclass
-class AttentionArguments:
-    """Options of attention."""
-
     kind: Literal["encoder", "decoder", "cross"] = option(
         "encoder", "Self-attention of the encoder or the decoder, or from the target to the source."
     )
@@ -57,45 +53,34 @@ class AttentionArguments:
     heads: list[int] | None = option(None, "The heads, from 1; by default all.", COUNT)
     words: list[str] | None = option(None, "The words whose lines to draw; by default all.")
     merge_words: bool = option(False, "Draw words instead of the tokens that they are divided into.")
-
-
-@dataclass
-class PositionArguments:
-    """Options of the positional encoding."""
-
     d_model: int = option(512, "Width of the positional encoding.", COUNT)
 
-
-KINDS = (PictureArguments, SentenceArguments, AttentionArguments, PositionArguments)
+    def __post_init__(self) -> None:
+        require_new_file("output", self.output, self.overwrite)
+        advice = f"leave it out, or draw another picture than {self.picture}"
+        refuse_unused(self, dict.fromkeys(UNUSED[self.picture], advice))
+        if self.picture != "positions" and None in (self.model, self.source):
+            raise ValueError(f"model, source: give both for --picture {self.picture}")
 
 
 def main() -> None:
-    args, *options = RecipeParser(KINDS).parse()
+    (args,) = RecipeParser((PictureArguments,)).parse()
     with exit_on_error("visualize_attention.py"):
-        draw(args.picture, *options).save(args.output)
+        draw(args).save(args.output)
 
 
-def draw(
-    picture: str, sentence: SentenceArguments, attention: AttentionArguments, positions: PositionArguments
-) -> Picture:
-    """The picture of this name; refuses the options of others."""
-    used = {"attention": (sentence, attention), "entropy": (sentence,), "positions": (positions,)}[picture]
-    for options in (sentence, attention, positions):
-        if options not in used:
-            advice = f"leave it out, or draw another picture than {picture}"
-            refuse_unused(options, dict.fromkeys(vars(options), advice))
-    if picture == "positions":
-        return positions_view(positions.d_model)
-    if None in (sentence.model, sentence.source):
-        raise ValueError(f"model, source: give both for --picture {picture}")
-    saved = open_model(sentence.model, trust_remote_code=sentence.trust_remote_code)
+def draw(args: PictureArguments) -> Picture:
+    if args.picture == "positions":
+        return positions_view(args.d_model)
+    saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
     directions = Directions(saved.config)
-    source = directions.tagged(sentence.source, directions.tag(None, sentence.target_language))
-    read = (saved.load(), saved.tokenizer, source, sentence.target)
-    if picture == "entropy":
+    source = directions.tagged(args.source, directions.tag(None, args.target_language))
+    read = (saved.load(), saved.tokenizer, source, args.target)
+    if args.picture == "entropy":
         return entropy_view(*read)
-    chosen = {name: value for name, value in vars(attention).items() if name != "merge_words"}
-    return attention_view(*read, merge=attention.merge_words, **chosen)
+    return attention_view(
+        *read, merge=args.merge_words, kind=args.kind, layer=args.layer, heads=args.heads, words=args.words
+    )
 
 
 if __name__ == "__main__":

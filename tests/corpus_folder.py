@@ -1,4 +1,4 @@
-"""Small corpora in every format that can be read."""
+"""Small corpora in every format that can be read, and their sentence pairs or errors."""
 
 import bz2
 import csv
@@ -10,7 +10,10 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pyarrow as pa
+import pytest
 from pyarrow import parquet
+
+from vaswani_transformer.data.corpora import load_parallel_corpus
 
 
 # Whatever str.splitlines or universal newlines would split at, and what stripping would lose.
@@ -22,9 +25,22 @@ PAIRS = [
     ("  five ", "\tfünf\u3000"),
     ("six", "\ufeffsechs\x00"),
 ]
-ROWS = [{"translation": {"en": english, "de": german}} for english, german in PAIRS]
-
 COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+def load(*names: str | Path, languages: tuple[str, str] = ("en", "de"), **kwargs) -> list[tuple[str, str]]:
+    """The sentence pairs of a corpus."""
+    rows = load_parallel_corpus(names, *languages, **kwargs)["translation"][:]
+    return [(row[languages[0]], row[languages[1]]) for row in rows]
+
+
+def error_of(*names: str | Path, error_class: type[Exception] = ValueError, **kwargs) -> str:
+    """The message of the error that loading a corpus raises, which must be one line."""
+    with pytest.raises(error_class) as error:
+        load(*names, **kwargs)
+    assert error.type is error_class
+    assert "\n" not in str(error.value)
+    return str(error.value)
 
 
 class Folder:
@@ -64,7 +80,7 @@ class Folder:
             "".join(f'<tuv xml:lang="{language}"><seg>{escape(text)}</seg></tuv>' for language, text in unit.items())
             for unit in units
         )
-        body = "\n".join(f"<tu>{unit}</tu>" for unit in variants)
+        body = "\n".join(f"<tu>{variant}</tu>" for variant in variants)
         text = (
             f'<?xml version="1.0" encoding="{encoding}"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n'
             f'<tmx version="1.4"><header srclang="en"/><body>\n{body}\n</body></tmx>\n'

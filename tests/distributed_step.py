@@ -22,6 +22,7 @@ from transformers import TrainerCallback
 from vaswani_transformer import (
     CheckpointAveraging,
     NoamSchedule,
+    VaswaniConfig,
     VaswaniForConditionalGeneration,
     VaswaniTokenizer,
     VaswaniTrainer,
@@ -33,18 +34,28 @@ from vaswani_transformer.system.processes import leave_process_group
 from vaswani_transformer.training import averaging, callbacks, trainer
 from vaswani_transformer.training.callbacks import TimeLimit
 from vaswani_transformer.training.divergence import DivergenceError
-from vaswani_transformer.training.elastic_trainer import ElasticTrainer
+from vaswani_transformer.training.elastic import ElasticTrainer
 from vaswani_transformer.training.loss import LabelSmoothedLoss
 from vaswani_transformer.training.schedule import WarmupCooldown
 
 
+Model = VaswaniForConditionalGeneration
 NUM_ROWS = 30
 EPOCHS = 2
 STEPS_AN_EPOCH = 5  # of the rows and token budgets below
 RESUME_FROM = 8  # in the middle of the second
-DROPOUT = 0.1
+DROPOUT = EPSILON = 0.1
 NUM_EVAL_ROWS = 7
 EVAL_BATCHES = (1, 3, 8)  # on one process or two, some of the last are short
+
+
+def make_model(dropout: float = 0.0) -> Model:
+    """A model whose weights are so large that sums in another order differ in their bits."""
+    torch.manual_seed(0)
+    widths = {"d_model": 24, "d_ff": 40, "num_heads": 4, "d_k": 5, "d_v": 7}
+    config = VaswaniConfig(vocab_size=37, encoder_layers=1, decoder_layers=2, label_smoothing=EPSILON, **widths)
+    config.dropout = dropout
+    return Model(config)
 
 
 def make_rows() -> list[dict[str, list[int]]]:
@@ -88,9 +99,7 @@ class RecordingElasticTrainer(Recording, ElasticTrainer):
     pass
 
 
-def make_trainer(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, output_dir: Path, **overrides: Any
-) -> RecordingTrainer:
+def make_trainer(model: Model, tokenizer: VaswaniTokenizer, output_dir: Path, **overrides: Any) -> RecordingTrainer:
     """A trainer of `STEPS_AN_EPOCH` global batches an epoch, whose every detail can be overridden."""
     callbacks = overrides.pop("callbacks", [])
     dataset = overrides.pop("train_dataset", Dataset.from_list(make_rows()))
@@ -124,37 +133,26 @@ class GradientRecorder(TrainerCallback):
         self.gradients = {name: weights.grad.clone() for name, weights in model.named_parameters()}
 
 
-def evaluate(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, output_dir: Path, size: int, **settings: Any
-) -> float:
+def evaluate(model: Model, tokenizer: VaswaniTokenizer, output_dir: Path, size: int, **settings: Any) -> float:
     """The loss that the trainer logs of batches of so many pairs."""
     settings = {"per_device_eval_batch_size": size, "disable_tqdm": True, **settings}
     return make_trainer(model, tokenizer, output_dir, **settings).evaluate()["eval_loss"]
 
 
 def one_step_gradients(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, output_dir: Path, accumulation: int
+    model: Model, tokenizer: VaswaniTokenizer, output_dir: Path, accumulation: int
 ) -> dict[str, torch.Tensor]:
     """The gradients of all rows as one global batch."""
     recorder = GradientRecorder()
-    trainer = make_trainer(
-        model,
-        tokenizer,
-        output_dir,
-        source_tokens=1000,
-        target_tokens=1000,
-        num_train_epochs=1,
-        gradient_accumulation_steps=accumulation,
-        callbacks=[recorder],
-    )
+    settings = {"source_tokens": 1000, "target_tokens": 1000, "num_train_epochs": 1}
+    settings |= {"gradient_accumulation_steps": accumulation, "callbacks": [recorder]}
+    trainer = make_trainer(model, tokenizer, output_dir, **settings)
     trainer.train()
     assert trainer.state.global_step == 1
     return recorder.gradients
 
 
-def train_with_muon(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, output_dir: Path
-) -> dict[str, torch.Tensor]:
+def train_with_muon(model: Model, tokenizer: VaswaniTokenizer, output_dir: Path) -> dict[str, torch.Tensor]:
     """The weights after three steps of Muon."""
     make_trainer(model, tokenizer, output_dir, muon=True, max_steps=3).train()
     return model.state_dict()
@@ -194,9 +192,7 @@ class MaskRecorder(TrainerCallback):
         self.masks.append(torch.rand(10_000, generator=generator) < DROPOUT)
 
 
-def masks_without_states(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, folder: Path
-) -> list[torch.Tensor]:
+def masks_without_states(model: Model, tokenizer: VaswaniTokenizer, folder: Path) -> list[torch.Tensor]:
     """Masks of a training resumed from a checkpoint without these ranks' generators, as one of another number has."""
     checkpoint = folder / "foreign" / f"checkpoint-{RESUME_FROM}"
     if torch.distributed.get_rank() == 0:
@@ -209,9 +205,7 @@ def masks_without_states(
     return masks.masks
 
 
-def train_without_a_shared_disk(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, folder: Path
-) -> dict[str, Any]:
+def train_without_a_shared_disk(model: Model, tokenizer: VaswaniTokenizer, folder: Path) -> dict[str, Any]:
     """Train on two ranks as if each were on a machine of its own; returns the averaged weights, and what is refused."""
     directory, index = folder / f"machine-{torch.distributed.get_rank()}", os.environ["LOCAL_RANK"]
     os.environ["LOCAL_RANK"] = "0"  # read when training arguments are made
@@ -249,9 +243,7 @@ class OverflowingLoss(LabelSmoothedLoss):
         return super().__call__({"logits": logits}, *args, **kwargs)
 
 
-def diverge_on_the_last_rank(
-    model: VaswaniForConditionalGeneration, tokenizer: VaswaniTokenizer, folder: Path
-) -> str | None:
+def diverge_on_the_last_rank(model: Model, tokenizer: VaswaniTokenizer, folder: Path) -> str | None:
     """Error of this rank in a training whose loss overflows in the third step, on the last rank alone."""
     trainer = make_trainer(model, tokenizer, folder / "diverged", save_strategy="steps", save_steps=2)
     if torch.distributed.get_rank() == torch.distributed.get_world_size() - 1:

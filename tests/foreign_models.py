@@ -43,12 +43,10 @@ OWN = {
 def untrained(kind: str, **changes) -> PreTrainedModel:
     """A model in which every weight is its own, so that no mix-up goes unseen."""
     changes = {**SIZES, **OWN[kind], **changes}
-    classes = {
-        "marian": (MarianConfig, MarianMTModel),
-        "fsmt": (FSMTConfig, FSMTForConditionalGeneration),
-    }
-    config_class, model_class = classes[kind]
-    model = model_class(config_class(**changes))
+    if kind == "marian":
+        model = MarianMTModel(MarianConfig(**changes))
+    else:
+        model = FSMTForConditionalGeneration(FSMTConfig(**changes))
     with torch.no_grad():
         for weight in trained_weights(model):
             weight.add_(0.2 * torch.randn_like(weight))
@@ -163,18 +161,12 @@ def marian_tokenizer(folder: Path, separate_vocabs: bool) -> MarianTokenizer:
 def fsmt_tokenizer(folder: Path, separate_vocabs: bool = True) -> FSMTTokenizer:
     """Single characters, a few pairs, and another order of them for the target, if it has its own."""
     folder.mkdir()
-    characters = sorted(
-        {character for pair in PAIRS for sentence in pair for character in sentence if character != " "}
-    )
+    characters = sorted(set("".join(sentence for pair in PAIRS for sentence in pair)) - {" "})
     merges = [("e", "n"), ("t", "h"), ("th", "e</w>"), ("c", "h"), ("s", "t</w>"), ("en", "</w>")]
     tokens = [*characters, *(f"{character}</w>" for character in characters), *("".join(merge) for merge in merges)]
     for name, order in (("src", tokens), ("tgt", tokens[::-1] if separate_vocabs else tokens)):
         ids = {token: number for number, token in enumerate(["<s>", "<pad>", "</s>", "<unk>", *dict.fromkeys(order)])}
         (folder / f"vocab-{name}.json").write_text(json.dumps(ids), encoding="utf-8")
     (folder / "merges.txt").write_text("".join(f"{left} {right}\n" for left, right in merges), encoding="utf-8")
-    files = {
-        "src_vocab_file": "vocab-src.json",
-        "tgt_vocab_file": "vocab-tgt.json",
-        "merges_file": "merges.txt",
-    }
-    return FSMTTokenizer(langs=["en", "de"], **{name: str(folder / file) for name, file in files.items()})
+    files = [str(folder / name) for name in ("vocab-src.json", "vocab-tgt.json", "merges.txt")]
+    return FSMTTokenizer(["en", "de"], *files)

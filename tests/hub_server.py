@@ -94,27 +94,23 @@ class HubServer:
         self.drop_uploads = False
 
     def __enter__(self) -> "HubServer":
-        model, get, post = "/api/models/{namespace}/{name}", ["GET"], ["POST"]
-        # Uploads need no token: on the Hub their addresses are signed.
-        routes = [
-            Route("/api/whoami-v2", self._for(self.whoami, needs_token=True), methods=get),
-            Route("/api/validate-yaml", self._for(self.validate_yaml), methods=post),
-            Route("/api/repos/create", self._for(self.create, needs_token=True), methods=post),
-            Route(model, self._for(self.model_info), methods=get),
-            Route(model + "/revision/{revision}", self._for(self.model_info), methods=get),
-            Route(model + "/auth-check/write", self._for(self.auth_check, needs_token=True), methods=get),
-            Route(model + "/tree/{revision}", self._for(self.tree), methods=get),
-            Route(model + "/tree/{revision}/{folder:path}", self._for(self.tree), methods=get),
-            Route(model + "/preupload/main", self._for(self.preupload, needs_token=True), methods=post),
-            Route(model + "/commit/main", self._for(self.commit, needs_token=True), methods=post),
-            Route(
-                "/{namespace}/{name}.git/info/lfs/objects/batch",
-                self._for(self.lfs_batch, needs_token=True),
-                methods=post,
-            ),
-            Route("/storage/{oid}", self._for(self.lfs_upload), methods=["PUT"]),
-            Route("/{namespace}/{name}/resolve/{revision}/{path:path}", self._for(self.resolve), methods=get),
+        model = "/api/models/{namespace}/{name}"
+        handlers = [
+            ("GET", "/api/whoami-v2", self.whoami),
+            ("POST", "/api/validate-yaml", self.validate_yaml),
+            ("POST", "/api/repos/create", self.create),
+            ("GET", model, self.model_info),
+            ("GET", model + "/revision/{revision}", self.model_info),
+            ("GET", model + "/auth-check/write", self.auth_check),
+            ("GET", model + "/tree/{revision}", self.tree),
+            ("GET", model + "/tree/{revision}/{folder:path}", self.tree),
+            ("POST", model + "/preupload/main", self.preupload),
+            ("POST", model + "/commit/main", self.commit),
+            ("POST", "/{namespace}/{name}.git/info/lfs/objects/batch", self.lfs_batch),
+            ("PUT", "/storage/{oid}", self.lfs_upload),
+            ("GET", "/{namespace}/{name}/resolve/{revision}/{path:path}", self.resolve),
         ]
+        routes = [Route(path, _with_known_token(handler), methods=[method]) for method, path, handler in handlers]
         listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         options = {"lifespan": "off", "log_level": "critical", "ws": "none", "timeout_graceful_shutdown": 1}
@@ -151,18 +147,6 @@ class HubServer:
         words = [program, *map(str, arguments)]
         return run_python(words, environment=self.environment(token), folder=folder)
 
-    def _for(self, handler: Callable[[Request], Awaitable[Response]], needs_token: bool = False) -> Callable:
-        async def checked(request: Request) -> Response:
-            """Like the Hub, refuses a wrong token everywhere, and no token only where one is needed."""
-            token = request.headers.get("Authorization", "").removeprefix("Bearer ")
-            if token not in ("", TOKEN):
-                raise refusal(401, "Invalid credentials in Authorization header")
-            if needs_token and not token:
-                raise refusal(401, "Invalid username or password.")
-            return await handler(request)
-
-        return checked
-
     def _find(self, request: Request) -> Repository:
         repo = "{namespace}/{name}".format(**request.path_params)
         if repo not in self.repositories:
@@ -170,12 +154,14 @@ class HubServer:
         return self.repositories[repo]
 
     def _writable(self, request: Request) -> Repository:
+        _require_token(request)
         found = self._find(request)
         if self.read_only & {found.name, request.path_params["namespace"]}:
             raise refusal(403, "Forbidden: pass `create_pr=1` as a query parameter to create a Pull Request")
         return found
 
     async def whoami(self, request: Request) -> Response:
+        _require_token(request)
         access = {"type": "access_token", "accessToken": {"displayName": "tests", "role": "write"}}
         return JSONResponse({"type": "user", "id": "1", "name": USER, "fullname": USER, "orgs": [], "auth": access})
 
@@ -185,6 +171,7 @@ class HubServer:
         return JSONResponse({"errors": [], "warnings": []})
 
     async def create(self, request: Request) -> Response:
+        _require_token(request)
         wanted = await request.json()
         namespace = wanted.get("organization") or USER
         repo = f"{namespace}/{wanted['name']}"
@@ -241,6 +228,7 @@ class HubServer:
         return JSONResponse({"transfer": "basic", "objects": objects})
 
     async def lfs_upload(self, request: Request) -> Response:
+        """Store an object; without a token, since the Hub signs the addresses of uploads."""
         content, oid = await request.body(), request.path_params["oid"]
         if self.drop_uploads:
             return StreamingResponse(_cut_off(), headers={"Content-Length": "1"})
@@ -261,6 +249,21 @@ class HubServer:
         sha = repository.commit(files)
         url = f"{self.url}/{repository.name}/commit/{sha}"
         return JSONResponse({"success": True, "commitOid": sha, "commitUrl": url, "hookOutput": ""})
+
+
+def _with_known_token(handler: Callable[[Request], Awaitable[Response]]) -> Callable:
+    async def checked(request: Request) -> Response:
+        """Like the Hub, refuses a wrong token everywhere."""
+        if request.headers.get("Authorization", f"Bearer {TOKEN}") != f"Bearer {TOKEN}":
+            raise refusal(401, "Invalid credentials in Authorization header")
+        return await handler(request)
+
+    return checked
+
+
+def _require_token(request: Request) -> None:
+    if "Authorization" not in request.headers:
+        raise refusal(401, "Invalid username or password.")
 
 
 async def _cut_off() -> AsyncIterator[bytes]:

@@ -64,17 +64,11 @@ def outcome(output_dir: Path) -> dict[str, object]:
 
 @dataclass
 class Training:
-    """The recipe on a small corpus.
-
-    Attributes:
-        folder: Holds the corpus; the output directory is made in it.
-        name: Name of the output directory.
-        virtual_ranks: Virtual ranks of elastic training; 0 for none.
-    """
+    """The recipe on the corpus of a folder, in which it makes the output directory."""
 
     folder: Path
     name: str
-    virtual_ranks: int = 0
+    virtual_ranks: int = 0  # of elastic training; 0 for none
     ranks: list[subprocess.Popen] = field(default_factory=list)
 
     @property
@@ -121,26 +115,17 @@ class Training:
         return {path.name for path in (self.output_dir / "_incomplete").glob("checkpoint-*")}
 
 
-@dataclass
-class Tally:
-    """Kills that are still to come, while a checkpoint is written and at random moments, and trainings that ended."""
+def kill_once(training: Training, kills: list[str], seconds: float, chance: random.Random) -> bool:
+    """Kill a training that has just begun, in the way that is last in `kills`, and take that off the list.
 
-    in_saves: int
-    anywhere: int
-    trainings: int = 0
-
-    @property
-    def left(self) -> int:
-        return self.in_saves + self.anywhere
-
-
-def kill_once(training: Training, tally: Tally, seconds: float, chance: random.Random) -> bool:
-    """Kill a training that has just begun and would take so many seconds; returns False if it has ended before."""
-    if chance.randrange(tally.left) >= tally.in_saves:
+    Returns False if the training has ended before; `seconds` is the time that it would take. A save may be quicker than
+    its kill, which then stays on the list.
+    """
+    if kills[-1] == "at a random moment":
         if not training.wait(lambda: False, chance.uniform(0, seconds)):
             return False
         training.kill()
-        tally.anywhere -= 1
+        kills.pop()
         return True
     seen: set[str] = set()
     number = chance.randint(1, 2)
@@ -153,15 +138,30 @@ def kill_once(training: Training, tally: Tally, seconds: float, chance: random.R
         return False
     time.sleep(chance.uniform(0, 0.03))
     training.kill()
-    tally.in_saves -= bool(training.unfinished())  # else the save was quicker
+    if training.unfinished():
+        kills.pop()
     return True
 
 
-def trials(folder: Path, processes: Callable[[], int], tally: Tally, virtual_ranks: int, chance: random.Random) -> None:
-    """Kill and resume trainings until the tally is empty; each must end as the undisturbed one does.
+def killed_and_resumed(
+    training: Training, processes: Callable[[], int], kills: list[str], seconds: float, chance: random.Random
+) -> dict[str, object]:
+    """The outcome of a training that is killed until it once ends before it is."""
+    training.start(processes(), resume=False)
+    while kills and kill_once(training, kills, seconds, chance):
+        if (training.output_dir / "all_results.json").exists():  # killed when all was done
+            return outcome(training.output_dir)
+        training.start(processes(), resume=any(training.output_dir.glob("checkpoint-*")))
+    return training.finish()
 
-    Raises:
-        TrialError: One did not, failed, or hung.
+
+def trials(
+    folder: Path, processes: Callable[[], int], kills: list[str], virtual_ranks: int, chance: random.Random
+) -> int:
+    """Kill and resume trainings until `kills` is empty; each must end as the undisturbed one does.
+
+    Returns:
+        The number of trainings.
     """
     reference = Training(folder, "undisturbed", virtual_ranks)
     reference.start(1 if virtual_ranks else processes(), resume=False)
@@ -170,29 +170,20 @@ def trials(folder: Path, processes: Callable[[], int], tally: Tally, virtual_ran
     seconds = time.monotonic() - began
     if [line[0] for line in expected["logs"]] != list(range(1, STEPS + 1)):
         raise TrialError(f"undisturbed: not every step was logged: {expected['logs']}")
-    while tally.left:
-        training = Training(folder, f"training-{tally.trainings}", virtual_ranks)
+    trainings = 0
+    while kills:
+        training = Training(folder, f"training-{trainings}", virtual_ranks)
         try:
-            result = killed_and_resumed(training, processes, tally, seconds, chance)
+            result = killed_and_resumed(training, processes, kills, seconds, chance)
         finally:
             training.kill()
         if result != expected:
             raise TrialError(f"{training.name}: {result}\ndiffers from undisturbed: {expected}")
-        tally.trainings += 1
-        print(f"{training.name} ended as the undisturbed one; {tally.left} kills to come", file=sys.stderr)
+        trainings += 1
+        print(f"{training.name} ended as the undisturbed one; {len(kills)} kills to come", file=sys.stderr)
         shutil.rmtree(training.output_dir)
-
-
-def killed_and_resumed(
-    training: Training, processes: Callable[[], int], tally: Tally, seconds: float, chance: random.Random
-) -> dict[str, object]:
-    """The outcome of a training that is killed until it once ends before it is."""
-    training.start(processes(), resume=False)
-    while tally.left and kill_once(training, tally, seconds, chance):
-        if (training.output_dir / "all_results.json").exists():  # killed when all was done
-            return outcome(training.output_dir)
-        training.start(processes(), resume=any(training.output_dir.glob("checkpoint-*")))
-    return training.finish()
+    shutil.rmtree(reference.output_dir)
+    return trainings
 
 
 def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder: Path) -> Iterator[str]:
@@ -207,14 +198,15 @@ def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder:
     groups = [processes] if virtual_ranks else [[count] for count in processes]
     for number, group in enumerate(groups):
         share = kills * (number + 1) // len(groups) - kills * number // len(groups)
-        tally = Tally(share - share // 2, share // 2)
-        trials(folder, lambda group=group: chance.choice(group), tally, virtual_ranks, chance)  # type: ignore[misc]
+        in_saves = share - share // 2
+        left = ["in a save"] * in_saves + ["at a random moment"] * (share // 2)
+        chance.shuffle(left)
+        trainings = trials(folder, lambda group=group: chance.choice(group), left, virtual_ranks, chance)  # type: ignore[misc]
         kind = f"{virtual_ranks} virtual ranks on {group}" if virtual_ranks else f"{group[0]}"
         yield (
-            f"{kind} processes: {share - share // 2} kills in saves, {share // 2} at random moments; "
-            f"{tally.trainings} trainings ended with the undisturbed one's weights, average and logs"
+            f"{kind} processes: {in_saves} kills in saves, {share // 2} at random moments; "
+            f"{trainings} trainings ended with the undisturbed one's weights, average and logs"
         )
-        shutil.rmtree(folder / "undisturbed")
 
 
 def main() -> None:

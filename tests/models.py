@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import get_args
 
 import torch
+from torch import nn
 from transformers import BatchEncoding
 
-from vaswani_transformer import (
-    VaswaniConfig,
-    VaswaniForConditionalGeneration,
-    VaswaniForConstituencyParsing,
-)
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniForConstituencyParsing
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig
 from vaswani_transformer.parsing.tokenizer import VaswaniParsingTokenizer
@@ -31,13 +28,18 @@ def as_batch(sources: list[list[int]]) -> torch.Tensor:
     return torch.tensor([source + [0] * (longest - len(source)) for source in sources])
 
 
+def randomize(module: nn.Module, spread: float = 0.3) -> None:
+    """Weights large enough that every one of them, biases and norms included, moves the output."""
+    for parameter in module.parameters():
+        parameter.data = spread * torch.randn_like(parameter)
+
+
 def lively(vocab_size: int, seed: int = 0, **changes: int) -> VaswaniForConditionalGeneration:
     """A model with weights so large that hypotheses differ."""
     torch.manual_seed(seed)
     sizes = {"d_model": 8, "d_ff": 16, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1, **changes}
     model = VaswaniForConditionalGeneration(VaswaniConfig(vocab_size=vocab_size, **sizes)).eval()
-    for parameter in model.parameters():
-        parameter.data = torch.randn_like(parameter)
+    randomize(model, spread=1.0)
     return model
 
 

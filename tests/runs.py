@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.experiments.numbers import PAPER_SCORES
+from vaswani_transformer.experiments.comparison import PAPER_SCORES
 from vaswani_transformer.runs.fine_tuning import read_training_options
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.system.typed_json import from_json

@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from corpus_folder import Folder
 from helpers import REPOSITORY
 from hypothesis import settings
 from models import talkative
@@ -57,6 +58,12 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"the real corpora are not at {SHARED_DATA}")
     return SHARED_DATA
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """A temporary folder to write corpora into."""
+    return Folder(tmp_path)
 
 
 @pytest.fixture

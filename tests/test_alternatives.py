@@ -42,8 +42,3 @@ def test_a_translation_beyond_the_length_limit_has_no_alternatives_there(talkati
     target = [7] * 14 + [EOS]
     choices = find_alternatives(talkative_model, Numbers(), "7 1", target, count=2, num_beams=2)
     assert [len(choice.alternatives) for choice in choices] == [2] * 10 + [0] * 5
-
-
-def test_no_alternatives_are_searched_for_without_a_count(talkative_model):
-    choices = find_alternatives(talkative_model, Numbers(), "7 1", [7, EOS], count=0)
-    assert [choice.alternatives for choice in choices] == [(), ()]

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 from transformers.generation import (
+    GenerateBeamEncoderDecoderOutput,
     LogitsProcessor,
     LogitsProcessorList,
     MaxLengthCriteria,
@@ -57,6 +58,23 @@ def every_ending(
     }
 
 
+def scored_search(longest: int, alpha: float, penalty_type: str, **more: object) -> dict:
+    """Options of `generate` that return scores, too."""
+    options = {"max_new_tokens": longest, "length_penalty": alpha, "length_penalty_type": penalty_type}
+    return {**options, "return_dict_in_generate": True, "output_scores": True, **more}
+
+
+def check_best(output: GenerateBeamEncoderDecoderOutput, scores: dict[tuple[int, ...], float]) -> None:
+    """The sequences found are the best of all that have scores, in order."""
+    rows = [tuple(row) for row in output.sequences[:, 1:].tolist()]
+    found = [row[: row.index(EOS) + 1] if EOS in row else row for row in rows]
+    expected = pytest.approx(sorted(scores.values(), reverse=True)[: len(found)], abs=1e-4)
+    assert [scores[tokens] for tokens in found] == expected
+    assert len({*found}) == len(found)
+    if output.sequences_scores is not None:
+        assert output.sequences_scores.tolist() == expected
+
+
 @pytest.mark.parametrize(
     ("vocabulary", "longest", "models"), [(3, 6, 5), (5, 4, 10), (5, 6, 1)], ids=["3^6", "5^4", "5^6"]
 )
@@ -69,21 +87,11 @@ def test_no_sequence_is_better_than_what_a_beam_of_full_width_finds(vocabulary, 
         endings = every_ending([model], source, longest, cut_off=penalty_type == "transformers")
         alpha = (0.0, 0.6, 1.0, 2.0, -0.5)[seed % 5]
         scores = {tokens: score / penalty(len(tokens), alpha, penalty_type) for tokens, score in endings.items()}
-        ranked = sorted(scores, key=scores.get, reverse=True)
-        settings = {"max_new_tokens": longest, "length_penalty": alpha, "length_penalty_type": penalty_type}
-        settings |= {"return_dict_in_generate": True, "output_scores": bool(seed % 2)}
-        best = model.generate(source, num_beams=width, num_return_sequences=3, **settings)
-        for place in range(3):
-            found = tuple(best.sequences[place, 1:].tolist())
-            found = found[: found.index(EOS) + 1] if EOS in found else found
-            assert scores[found] == pytest.approx(scores[ranked[place]], abs=1e-4)
-            if scores[ranked[place]] - scores[ranked[place + 1]] > 1e-3:
-                assert found == ranked[place]
-            if seed % 2:
-                assert float(best.sequences_scores[place]) == pytest.approx(scores[found], abs=1e-4)
-        narrow = model.generate(source, num_beams=2, **settings)
+        options = scored_search(longest, alpha, penalty_type, output_scores=bool(seed % 2))
+        check_best(model.generate(source, num_beams=width, num_return_sequences=3, **options), scores)
+        narrow = model.generate(source, num_beams=2, **options)
         if seed % 2 and EOS in narrow.sequences[0].tolist():
-            assert float(narrow.sequences_scores[0]) <= scores[ranked[0]] + 1e-4
+            assert float(narrow.sequences_scores[0]) <= max(scores.values()) + 1e-4
 
 
 @pytest.mark.parametrize("penalty_type", ["gnmt", "transformers"])
@@ -94,15 +102,10 @@ def test_no_sequence_is_likelier_for_an_ensemble_than_what_a_beam_of_full_width_
         models = [lively(vocabulary, 10 * seed + number, **each) for number, each in enumerate(sizes)]
         endings = every_ending(models, source, longest, cut_off=penalty_type == "transformers")
         scores = {tokens: score / penalty(len(tokens), alpha, penalty_type) for tokens, score in endings.items()}
-        settings = {"max_new_tokens": longest, "length_penalty": alpha, "length_penalty_type": penalty_type}
-        settings |= {"return_dict_in_generate": True, "output_scores": True, "num_return_sequences": 3}
-        settings |= {"num_beams": vocabulary**longest // 2}
-        best = models[0].generate(source, custom_generate=Ensemble(models[1:]), **settings)
-        for place, score in enumerate(sorted(scores.values(), reverse=True)[:3]):
-            found = tuple(best.sequences[place, 1:].tolist())
-            found = found[: found.index(EOS) + 1] if EOS in found else found
-            assert scores[found] == pytest.approx(score, abs=1e-4)
-            assert float(best.sequences_scores[place]) == pytest.approx(score, abs=1e-4)
+        options = scored_search(
+            longest, alpha, penalty_type, num_return_sequences=3, num_beams=vocabulary**longest // 2
+        )
+        check_best(models[0].generate(source, custom_generate=Ensemble(models[1:]), **options), scores)
 
 
 def contains(tokens: tuple[int, ...], phrase: list[int]) -> bool:
@@ -132,15 +135,10 @@ def test_no_sequence_with_the_phrases_is_better_than_what_a_beam_of_full_width_f
             for tokens, score in endings.items()
             if all(any(contains(tokens, phrase) for phrase in alternatives) for alternatives in all_of)
         }
-        settings = {"max_new_tokens": longest, "length_penalty": alpha, "length_penalty_type": penalty_type}
-        settings |= {"custom_generate": ForcedPhrases(phrases), "num_return_sequences": 2}
-        settings |= {"return_dict_in_generate": True, "output_scores": True}
-        found = model.generate(source, num_beams=vocabulary**longest // 2, **settings)
-        ranked = sorted(scores.values(), reverse=True)
-        for place, row in enumerate(found.sequences[:, 1:].tolist()):
-            tokens = tuple(row[: row.index(EOS) + 1] if EOS in row else row)
-            assert scores[tokens] == pytest.approx(ranked[place], abs=1e-4)
-            assert float(found.sequences_scores[place]) == pytest.approx(ranked[place], abs=1e-4)
+        options = scored_search(
+            longest, alpha, penalty_type, num_return_sequences=2, num_beams=vocabulary**longest // 2
+        )
+        check_best(model.generate(source, custom_generate=ForcedPhrases(phrases), **options), scores)
 
 
 # Words to force, their pattern in text, and all pieces of the vocabulary; bytes C2 BB are », C2 B5 a letter.
@@ -168,10 +166,9 @@ def test_no_text_with_the_words_is_better_than_what_a_beam_of_full_width_finds(w
             for tokens, text in texts.items()
             if all(re.search(pattern, text) for pattern in patterns)
         ]
-        settings = {"num_beams": vocabulary**longest // 2, "max_new_tokens": longest, "suppress_tokens": [0]}
-        settings |= {"num_return_sequences": 2, "return_dict_in_generate": True, "output_scores": True}
+        options = scored_search(longest, 0.6, "gnmt", num_return_sequences=2, num_beams=vocabulary**longest // 2)
         loop = ForcedPhrases.from_words(words, tokenizer)
-        found = model.generate(source, custom_generate=loop, **settings)
+        found = model.generate(source, custom_generate=loop, suppress_tokens=[0], **options)
         assert found.sequences_scores.tolist() == pytest.approx(sorted(scores, reverse=True)[:2], abs=1e-4)
 
 
@@ -252,14 +249,12 @@ def test_sentences_of_the_talkative_model_end_at_many_lengths(talkative_model):
     assert len({row.index(EOS) for row in output.tolist()}) > 4
 
 
-# As OPUS-MT models do; here tokens that would otherwise be chosen.
-FORBIDDEN = {"bad_words_ids": [[5], [7, 8]], "renormalize_logits": True}
+# As OPUS-MT models have them; here tokens that would otherwise be chosen.
+PROCESSORS = {"bad_words_ids": [[5], [7, 8]], "renormalize_logits": True}
+PROCESSORS |= {"forced_eos_token_id": EOS, "max_new_tokens_over_source": 2}
 
 
-FORCED = {"forced_eos_token_id": EOS, "max_new_tokens_over_source": 2}
-
-
-@pytest.mark.parametrize("processors", [{}, FORBIDDEN | FORCED], ids=["no processors", "processors"])
+@pytest.mark.parametrize("processors", [{}, PROCESSORS], ids=["no processors", "processors"])
 @pytest.mark.parametrize("num_beams", [2, 9])
 def test_a_sentence_does_not_depend_on_its_batch(talkative_model, num_beams, processors):
     options = {"num_beams": num_beams, "num_return_sequences": 2, "return_dict_in_generate": True, **processors}

@@ -35,7 +35,7 @@ def text(tmp_path) -> Path:
         ("decode --references {folder}/short.de", r"short\.de has 1 lines but .*en has 20"),
         ("decode --device cuda", "device: there is no CUDA device"),
         ("train --source {folder}/text.en --target {folder}/text.en --sizes huge", "sizes: must be of .*, is huge"),
-        ("train --source a --target a --release {repository} {repository}", "release: .* names a checkout twice"),
+        ("train --source a --target a --release {folder}", "release: .* is no checkout of this package"),
         ("speedrun --training a --change a --seeds 1 2 1 --validation v v --test t t", "seeds: .*, got 1 2 1"),
         ("table1 --max_length 16", "max_length, max_width: must be at least 32 and 64"),
     ],
@@ -61,11 +61,6 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(
         ("table1", "Table1Record"),
         ("train", "TrainRecord"),
         ("train_epyc", "TrainRecord"),
-        ("train_whole_float32", "TrainRecord"),
-        ("train_whole_bfloat16", "TrainRecord"),
-        ("train_whole_tiny", "TrainRecord"),
-        ("train_whole_base", "TrainRecord"),
-        ("int8", "Int8Record"),
     ],
 )
 def test_a_published_table_is_made_of_the_record_beside_it(name, record):
@@ -115,60 +110,14 @@ def test_train_measures_each_system_on_whole_batches_of_the_corpus(tmp_path):
         assert f"| {row.system} | {statistics.median(row.target_tokens_per_second):,.0f} |" in shown
 
 
-@pytest.mark.system
-def test_train_measures_whole_trainings_by_the_recipe_and_by_the_stock_trainer(tmp_path, monkeypatch):
-    source, target = write_pairs(phrasebook("validation")[:200], tmp_path / "text.en", tmp_path / "text.de")
+def test_checkouts_in_folders_of_one_name_are_rows_of_their_own(tmp_path):
     train = recipe_module("benchmarks/train.py")
-    monkeypatch.setattr(train, "LAYOUTS", {"two processes": (2, 1)})
-    options = {"source": source, "target": target, "sizes": "tiny", "precisions": "float32", "tokens": 200}
-    options |= {"vocab_size": 300, "end_to_end": True, "steps": 2, "rounds": 1, "output": tmp_path / "out"}
-    words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-    monkeypatch.setattr("sys.argv", ["train.py", *words])
-    train.main()
-    measured = train.TrainRecord.load(tmp_path / "out" / "train.json").whole
-    assert [result.layout for result in measured] == ["two processes"]
-    shown = " ".join((tmp_path / "out" / "train.md").read_text(encoding="utf-8").split())
-    for result in measured:
-        assert [len(speeds) for speeds in result.speeds.values()] == [1, 1]
-        (ours,), (other,) = result.speeds.values()
-        assert f"| tiny | float32 | {result.layout} | {ours:,.0f} | {other:,.0f} | {ours / other:.2f} |" in shown
-
-
-# A recipe as that of some releases: it refuses a training within its warm-up unless the warm-up is given.
-OLDER_RECIPE = """
-import json, sys
-from pathlib import Path
-if "--help" in sys.argv:
-    sys.exit(print("--precision"))
-options = dict(zip(sys.argv[4::2], sys.argv[5::2]))
-options.get("--warmup_steps") or sys.exit("warmup_steps: the learning rate would rise for 4,000 steps")
-prepared = Path(options["--prepared"])
-prepared.mkdir(exist_ok=True)
-(prepared / "{name}").touch()
-assert len(list(prepared.iterdir())) == 1, "prepared by another checkout"
-Path(options["--output_dir"]).mkdir()
-results = {{"training": {{"target_tokens": {speed}, "seconds": 1}}}}
-Path(options["--output_dir"], "all_results.json").write_text(json.dumps(results))
-"""
-
-
-def test_checkouts_in_folders_of_one_name_are_rows_of_their_own(text, tmp_path, monkeypatch):
-    train = recipe_module("benchmarks/train.py")
-    names = ["new/package", "old/package", "older/package"]
-    for speed, name in enumerate(names, 1):
-        (tmp_path / name / "vaswani_transformer").mkdir(parents=True)
-        recipe = tmp_path / name / "recipes" / "train_wmt.py"
-        recipe.parent.mkdir()
-        recipe.write_text(OLDER_RECIPE.format(name=name.partition("/")[0], speed=speed), encoding="utf-8")
-    monkeypatch.setattr(train, "HERE", tmp_path / names[0])
-    monkeypatch.setattr(train, "train_marian", lambda *_: 4)
-    monkeypatch.setattr(train, "LAYOUTS", {"one thread": (1, 1)})
-    words = ["--source", text, "--target", text, "--end_to_end", "--sizes", "tiny", "--precisions", "float32"]
-    words += ["--rounds", 2, "--output", tmp_path / "out", "--release", *(tmp_path / name for name in names[1:])]
-    monkeypatch.setattr("sys.argv", ["train.py", *map(str, words)])
-    train.main()
-    (whole,) = train.TrainRecord.load(tmp_path / "out" / "train.json").whole
-    assert whole.speeds == {"ours": [1, 1], names[1]: [2, 2], names[2]: [3, 3], train.MARIAN: [4, 4]}
+    releases = [str(tmp_path / name / "package") for name in ("new", "old")]
+    for release in releases:
+        Path(release, "vaswani_transformer").mkdir(parents=True)
+    systems = train.Arguments(source="a", target="a", release=releases).systems()
+    assert systems["ours"] == ("ours", train.HERE)
+    assert [systems[f"ours of {release}"] for release in releases] == [("ours", Path(each)) for each in releases]
 
 
 def test_a_speed_counts_tokens_without_padding_and_products_with_it():

@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 from runs import run_record, sweep_as_in_paper
 
-from vaswani_transformer.experiments.comparison import Scale, SweepRecord, holm, summarize_sweep
+from vaswani_transformer import VaswaniConfig
+from vaswani_transformer.experiments.comparison import PAPER_SCORES, Row, Scale, SweepRecord, holm, summarize_sweep
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
+from vaswani_transformer.runs.model_card import PAPER_VALUES
 from vaswani_transformer.runs.records import RunRecord
 
 
@@ -79,13 +81,27 @@ def test_p_values_are_corrected_by_holms_method():
 
 def test_bleu_at_full_length_has_no_brevity_penalty():
     record = run_record("base")
-    bleu = replace(record.validation.bleu, hypothesis_length=1000, reference_length=1050)
-    short = replace(record, validation=replace(record.validation, bleu=bleu))
-    row = summarize({"base": {1: short}}).rows["base"]
-    assert row.full_length_bleu == pytest.approx(row.bleu.mean / math.exp(1 - 1050 / 1000))
-    long = replace(bleu, hypothesis_length=1100)
-    row = summarize({"base": {1: replace(record, validation=replace(record.validation, bleu=long))}}).rows["base"]
-    assert row.full_length_bleu == row.bleu.mean
-    empty = replace(bleu, hypothesis_length=0, score=0.0)
-    row = summarize({"base": {1: replace(record, validation=replace(record.validation, bleu=empty))}}).rows["base"]
-    assert row.full_length_bleu == 0
+
+    def row(hypothesis_length: int, **changes: float) -> Row:
+        lengths = {"hypothesis_length": hypothesis_length, "reference_length": 1050}
+        bleu = replace(record.validation.bleu, **lengths, **changes)
+        changed = replace(record, validation=replace(record.validation, bleu=bleu))
+        return summarize({"base": {1: changed}}).rows["base"]
+
+    assert row(1000).full_length_bleu == pytest.approx(record.validation.bleu.score / math.exp(1 - 1050 / 1000))
+    assert row(1100).full_length_bleu == record.validation.bleu.score
+    assert row(0, score=0.0).full_length_bleu == 0
+
+
+def test_every_row_of_table_3_has_its_scores():
+    assert list(PAPER_SCORES) == list(PAPER_VARIANTS)
+    # What 6.2 says of them: a single head is 0.9 BLEU worse, and the big model the best of all.
+    assert PAPER_SCORES["base"][1] - PAPER_SCORES["A-h1"][1] == pytest.approx(0.9)
+    assert max(PAPER_SCORES, key=lambda row: PAPER_SCORES[row][1]) == "big"
+    assert min(PAPER_SCORES, key=lambda row: PAPER_SCORES[row][0]) == "big"
+
+
+def test_options_state_the_values_of_table_3_for_base_and_big():
+    base, big = (VaswaniConfig.from_variant(name) for name in ("base", "big"))
+    for field in ("encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v", "dropout"):
+        assert PAPER_VALUES[field] == tuple(dict.fromkeys((getattr(base, field), getattr(big, field))))

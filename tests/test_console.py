@@ -27,9 +27,9 @@ HOSTILE = [
 ]
 
 
-def shown(*renderables: object) -> str:
+def shown(*renderables: object, force_terminal: bool = False, **kwargs: object) -> str:
     file = io.StringIO()
-    PlainConsole(file=file, force_terminal=False).print(*renderables)
+    PlainConsole(file=file, force_terminal=force_terminal, **kwargs).print(*renderables)
     return file.getvalue()
 
 
@@ -49,16 +49,11 @@ def test_line_feeds_tabs_and_all_scripts_stay():
 
 
 def test_lines_are_broken_in_terminals_alone():
-    names, outputs = "/a b/" + "ö" * 300, []
-    for is_terminal in (False, True):
-        file = io.StringIO()
-        console = PlainConsole(file=file, force_terminal=is_terminal, color_system=None, _environ={"COLUMNS": "40"})
-        table = Table("name")
-        table.add_row(names)
-        console.print(names, table)
-        outputs.append(file.getvalue())
-    assert [line.strip() for line in outputs[0].splitlines()] == [names, "name", names]  # a table without a frame
-    assert max(map(len, outputs[1].splitlines())) == 40
+    name, table = "/a b/" + "ö" * 300, Table("name")
+    table.add_row(name)
+    assert [line.strip() for line in shown(name, table).splitlines()] == [name, "name", name]  # a table without a frame
+    terminal = shown(name, table, force_terminal=True, color_system=None, _environ={"COLUMNS": "40"})
+    assert max(map(len, terminal.splitlines())) == 40
 
 
 class Terminal(io.StringIO):
@@ -123,11 +118,9 @@ def test_recipes_end_with_one_line_when_their_output_is_full(saved_model, tmp_pa
 
 
 @pytest.mark.system
-def test_a_closed_pipe_ends_a_program_without_a_word(tmp_path):
-    program = tmp_path / "program.py"
+def test_a_closed_pipe_ends_a_program_without_a_word():
     code = "from vaswani_transformer.system.faults import exit_on_error\nwith exit_on_error('x'): print(100_000 * 'x')"
-    program.write_text(code, encoding="utf-8")
-    with start_python([program]) as process:
+    with start_python(["-c", code]) as process:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 1

@@ -58,7 +58,7 @@ MODELS = {
         {"tgt_vocab_size": 57, "encoder_attention_heads": 3, "decoder_attention_heads": 3, "decoder_ffn_dim": 36},
         (True, False),
     ),
-    "fsmt with one vocabulary": (
+    "fsmt, one vocabulary": (
         "fsmt",
         {"tgt_vocab_size": 57, "tie_word_embeddings": True, "d_model": 20},
         (True, True),
@@ -68,12 +68,7 @@ SEARCHES = {
     "greedy": {"num_beams": 1},
     "as FSMT": {"num_beams": 5, "length_penalty": 1.0, "early_stopping": False},
     "first endings": {"num_beams": 3, "length_penalty": 0.6, "early_stopping": True},
-    "several": {
-        "num_beams": 4,
-        "num_return_sequences": 3,
-        "renormalize_logits": True,
-        "bad_words_ids": [[1], [7], [9, 8]],
-    },
+    "several": {"num_beams": 4, "num_return_sequences": 3, "renormalize_logits": True, "bad_words_ids": [[1], [9, 8]]},
 }
 
 
@@ -102,14 +97,6 @@ def test_hypotheses_and_scores_are_the_same(taught, settings):
     source, converted, sources = taught
     lengths = same_search(source, converted, sources, max_length=16, **settings)
     assert len(set(lengths)) > 3
-
-
-def test_the_search_without_scores_is_the_same(taught):
-    """If there is no logits processor either, our search computes only the scores of the best tokens."""
-    source, converted, sources = (copy.deepcopy(part) for part in taught)
-    for model in (source, converted):
-        model.generation_config.forced_eos_token_id = model.generation_config.bad_words_ids = None
-    same_search(source, converted, sources, num_beams=3, max_length=200, output_scores=False)
 
 
 @pytest.mark.parametrize(
@@ -211,16 +198,14 @@ def test_positions_that_are_no_sinusoids_are_refused(kind, stack):
         CONVERT[kind](source)
 
 
-TOKENIZERS = {"marian": marian_tokenizer, "fsmt": fsmt_tokenizer}
-
-
 @pytest.fixture(scope="module", params=["marian", "marian with own vocabularies", "fsmt"])
 def saved_source(request, tmp_path_factory) -> Path:
     """A directory with a source model that has learned some sentences, and its tokenizer."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("source")
     kind, separate = request.param.split()[0], request.param != "marian"
-    tokenizer = TOKENIZERS[kind](folder / "vocabulary", separate)
+    make = {"marian": marian_tokenizer, "fsmt": fsmt_tokenizer}[kind]
+    tokenizer = make(folder / "vocabulary", separate)
     sizes = (tokenizer.vocab_size, len(tokenizer.decoder))
     names = {"marian": ("vocab_size", "decoder_vocab_size"), "fsmt": ("src_vocab_size", "tgt_vocab_size")}
     changes = dict(zip(names[kind], sizes, strict=True))
@@ -234,17 +219,14 @@ def saved_source(request, tmp_path_factory) -> Path:
     return folder / "model"
 
 
-def kind_of(directory: Path) -> str:
-    return json.loads((directory / "config.json").read_text(encoding="utf-8"))["model_type"]
-
-
 def translations(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[str]:
     inputs = tokenizer(TEXTS, return_tensors="pt", padding=True)
     return tokenizer.batch_decode(model.generate(**inputs), skip_special_tokens=True)
 
 
 def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(saved_source, tmp_path, capsys):
-    kind, output = kind_of(saved_source), tmp_path / "new" / "out"
+    kind = json.loads((saved_source / "config.json").read_text(encoding="utf-8"))["model_type"]
+    output = tmp_path / "new" / "out"
     call_recipe("convert.py", "--from", kind, "--model", saved_source, "--output", output)
     assert [path.name for path in output.parent.iterdir()] == ["out"]
     source_class, tokenizer_class = {
@@ -271,21 +253,15 @@ def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(saved_s
     [
         ("--from marian --model nowhere --output {old}", "output: .*old exists already; name another"),
         ("--from marian --model {incomplete} --output {new}", r"missing_keys .*decoder\.layers\.1\.fc1"),
-        ("--from marian --model {diverged} --output {new}", r"layers\.1\.fc1\.bias has values that are not finite"),
     ],
 )
 def test_the_recipe_says_what_is_wrong_and_leaves_nothing(options, message, tmp_path):
-    paths = {name: tmp_path / name for name in ("marian", "incomplete", "diverged", "old", "new")}
+    paths = {name: tmp_path / name for name in ("incomplete", "old", "new")}
     tokenizer = marian_tokenizer(tmp_path / "vocabulary", separate_vocabs=False)
     model = untrained("marian", vocab_size=len(tokenizer))
-    for name in ("marian", "incomplete", "diverged"):
-        tokenizer.save_pretrained(paths[name])
-        weights = model.state_dict()
-        if name == "incomplete":
-            weights = {name: weight for name, weight in weights.items() if ".1.fc1." not in name}
-        if name == "diverged":
-            weights["model.decoder.layers.1.fc1.bias"] = weights["model.decoder.layers.1.fc1.bias"] * torch.inf
-        model.save_pretrained(paths[name], state_dict=weights)
+    weights = {name: weight for name, weight in model.state_dict().items() if ".1.fc1." not in name}
+    model.save_pretrained(paths["incomplete"], state_dict=weights)
+    tokenizer.save_pretrained(paths["incomplete"])
     paths["old"].mkdir()
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(SystemExit, match=message):

@@ -69,11 +69,8 @@ def options(model: FSMTForConditionalGeneration, **changes: Any) -> dict[str, An
 
 def weights_of(model: FSMTForConditionalGeneration) -> dict[str, torch.Tensor]:
     """The weights by fairseq's names."""
-    weights = {
-        name.removeprefix("model."): weight
-        for name, weight in model.state_dict().items()
-        if "embed_positions" not in name
-    }
+    state = model.state_dict().items()
+    weights = {name.removeprefix("model."): weight for name, weight in state if "embed_positions" not in name}
     for stack in ("encoder", "decoder"):
         weights[f"{stack}.version"] = torch.tensor([3.0])
         table = getattr(model.model, stack).embed_positions.weight
@@ -87,11 +84,7 @@ def weights_of(model: FSMTForConditionalGeneration) -> dict[str, torch.Tensor]:
 def nested(settings: dict[str, Any]) -> dict[str, Any]:
     """`cfg` of models whose options are dataclasses, as of 2021."""
     model: dict[str, Any] = {"_name": "transformer", "encoder": {}, "decoder": {}, "quant_noise": {"pq": 0.0}}
-    task = {
-        "_name": "translation",
-        "source_lang": settings.pop("source_lang"),
-        "target_lang": settings.pop("target_lang"),
-    }
+    task = {"_name": "translation", **{name: settings.pop(name) for name in ("source_lang", "target_lang")}}
     for name, value in settings.items():
         stack, _, rest = name.partition("_")
         (model[stack] if stack in ("encoder", "decoder") else model).update({rest if stack in model else name: value})
@@ -153,39 +146,29 @@ def test_it_searches_as_fairseq_does_by_default(model, tmp_path):
     limit = converted.generation_config.max_new_tokens
     assert limit == 201  # EOS is not counted there
     source = copy.deepcopy(model)
-    source.generation_config = GenerationConfig(
-        num_beams=5,
-        length_penalty=1.0,
-        early_stopping=True,
-        max_new_tokens=limit,
-        pad_token_id=1,
-        eos_token_id=2,
-        decoder_start_token_id=2,
-    )
+    search = {"num_beams": 5, "length_penalty": 1.0, "early_stopping": True, "max_new_tokens": limit}
+    source.generation_config = GenerationConfig(**search, pad_token_id=1, eos_token_id=2, decoder_start_token_id=2)
     lengths = same_search(source, converted, model.sources)
     assert len(set(lengths)) > 3
     assert max(lengths) < limit
 
 
-def test_a_translation_is_no_longer_than_the_models_positions(model, tmp_path):
-    path = save_checkpoint(tmp_path / "checkpoint_best.pt", model, "args", max_target_positions=30)
-    assert from_fairseq(read_checkpoint(path)).generation_config.max_new_tokens == 30
-
-
-def test_activations_are_converted_by_their_names_in_fairseq(model, tmp_path):
-    source = copy.deepcopy(model)
+def test_activations_are_converted_by_their_names_in_fairseq(tmp_path):
+    source = untrained("fsmt")
     for theirs, function in (("gelu_accurate", "gelu_new"), ("gelu", "gelu"), ("swish", "silu")):
-        path = save_checkpoint(tmp_path / f"{theirs}.pt", model, "cfg", activation_fn=theirs)
+        path = save_checkpoint(tmp_path / f"{theirs}.pt", source, "cfg", activation_fn=theirs)
         for layer in (*source.model.encoder.layers, *source.model.decoder.layers):
             layer.activation_fn = ACT2FN[function]
-        same_logits(source, from_fairseq(read_checkpoint(path)), model.sources)
+        same_logits(source, from_fairseq(read_checkpoint(path)), batch(source))
 
 
-def test_dropout_rates_and_start_token_are_kept(tmp_path):
+def test_dropout_rates_start_token_and_longest_translation_are_kept(tmp_path):
     rates = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.15}
     source = untrained("fsmt")
-    converted = from_fairseq(read_checkpoint(save_checkpoint(tmp_path / "checkpoint_best.pt", source, "cfg", **rates)))
+    path = save_checkpoint(tmp_path / "checkpoint_best.pt", source, "cfg", **rates, max_target_positions=30)
+    converted = from_fairseq(read_checkpoint(path))
     assert {name: getattr(converted.config, name) for name in rates} == rates
+    assert converted.generation_config.max_new_tokens == 30
     same_shift(source, converted)
 
 
@@ -203,8 +186,8 @@ def test_options_that_cannot_be_expressed_are_refused(changes, message, tmp_path
         from_fairseq(read_checkpoint(path))
 
 
-def test_a_damaged_file_is_refused_by_name(model, tmp_path):
-    path = save_checkpoint(tmp_path / "checkpoint_best.pt", model, "args")
+def test_a_damaged_file_is_refused_by_name(tmp_path):
+    path = save_checkpoint(tmp_path / "checkpoint_best.pt", untrained("fsmt"), "args")
     whole = path.read_bytes()
     for content in (b"", b"no checkpoint\n", whole[: len(whole) // 2]):
         path.write_bytes(content)
@@ -297,15 +280,15 @@ def test_text_has_the_ids_of_fairseqs_dictionary_and_comes_back(codes, byte_pair
         (tmp_path / "bpecodes").unlink()
         (tmp_path / "code").write_text("".join(f"{merge} 7\n" for merge in merges), encoding="utf-8")
     tokenizer = tokenizer_of(tmp_path, *sizes(tmp_path))
-    lines = {
-        language: [line.rsplit(" ", 1)[0] for line in (tmp_path / f"dict.{language}.txt").open(encoding="utf-8")]
+    english, german = (
+        [line.rsplit(" ", 1)[0] for line in (tmp_path / f"dict.{language}.txt").open(encoding="utf-8")]
         for language in ("en", "de")
-    }
-    for english, german in PAIRS[:60]:
-        expected = [lines["en"].index(piece) + 4 for piece in pieces(byte_pairs, english, "en")]
-        assert tokenizer(english)["input_ids"] == [*expected, 2]
-        ids = [lines["de"].index(piece) + 4 for piece in pieces(byte_pairs, german, "de")]
-        assert tokenizer.decode([2, *ids, 2, 1], skip_special_tokens=True) == german
+    )
+    for source, target in PAIRS[:60]:
+        expected = [english.index(piece) + 4 for piece in pieces(byte_pairs, source, "en")]
+        assert tokenizer(source)["input_ids"] == [*expected, 2]
+        ids = [german.index(piece) + 4 for piece in pieces(byte_pairs, target, "de")]
+        assert tokenizer.decode([2, *ids, 2, 1], skip_special_tokens=True) == target
     assert tokenizer("\u4e16")["input_ids"] == [3, 2]
     assert not tokenizer.do_lower_case
 

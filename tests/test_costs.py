@@ -1,7 +1,5 @@
-"""Operations against PyTorch's own counter, the rate by a clock that runs as operations are done, the cost against
-Table 2."""
+"""Operations against PyTorch's own counter, the rate by a clock of operations, the cost against Table 2."""
 
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +8,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.experiments.numbers import paper_cost
-from vaswani_transformer.runs import costs
-from vaswani_transformer.runs.costs import sustained_rate
-from vaswani_transformer.training.flops import training_flops
+from vaswani_transformer.experiments.comparison import paper_cost
+from vaswani_transformer.training import precision
+from vaswani_transformer.training.costs import sustained_rate, training_flops
 
 
 SMALL = {"vocab_size": 37, "d_model": 24, "d_ff": 40, "num_heads": 4, "encoder_layers": 2, "decoder_layers": 3}
@@ -44,31 +41,23 @@ def test_counts_what_pytorch_counts(changes, sentences, source_length, target_le
     assert training_flops(config, sentences, source_length, target_length) == counter.get_total_flops()
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[float, list[float]], None]]:
-    """Gives the machine a rate: time then passes only by the operations that PyTorch counts, and interruptions."""
-
-    def set_rate(rate: float, interruptions: list[float]) -> None:
-        waits = iter(interruptions)
-        passed = 0.0
-
-        def perf_counter() -> float:
-            nonlocal passed
-            passed += next(waits, 0.0)
-            return passed + counter.get_total_flops() / rate
-
-        monkeypatch.setattr(costs, "time", SimpleNamespace(perf_counter=perf_counter))
-        monkeypatch.setattr(costs, "MEASURED_SECONDS", 0.5)
-
-    with FakeTensorMode(), FlopCounterMode(display=False) as counter:  # which counts products of shapes alone
-        yield set_rate
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_rate_is_that_of_the_fastest_product(clock, dtype):
-    # What delays one reading of the clock after another: the second product of those that count is not interrupted.
-    clock(1e11, [9.0, 9.0, 0.0, 0.0, 0.0, 0.1, 0.1, 0.1, 0.0, 0.0, 0.1, 0.1, 0.1])
-    assert sustained_rate("cpu", dtype) == pytest.approx(1e11, rel=1e-9)
+def test_rate_is_that_of_the_fastest_product(monkeypatch, dtype):
+    """Time passes by the operations that PyTorch counts, at 1e11 in a second, and by interruptions.
+
+    Each interruption delays a reading of the clock; the second product is not interrupted.
+    """
+    interruptions = iter([9.0, 0.0, 0.1, 0.1, 0.0, 0.0, 0.1, 0.1, 0.1])
+    passed = 0.0
+
+    def perf_counter() -> float:
+        nonlocal passed
+        passed += next(interruptions, 0.0)
+        return passed + counter.get_total_flops() / 1e11
+
+    monkeypatch.setattr(precision, "time", SimpleNamespace(perf_counter=perf_counter))
+    with FakeTensorMode(), FlopCounterMode(display=False) as counter:  # which counts products of shapes alone
+        assert sustained_rate("cpu", dtype) == pytest.approx(1e11, rel=1e-9)
 
 
 @pytest.mark.parametrize(("name", "printed"), [("base", "3.3e+18"), ("big", "2.3e+19")])

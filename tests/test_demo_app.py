@@ -29,16 +29,6 @@ def model(lively_model) -> Any:
     return AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
 
 
-def cells(result: str) -> list[list[list[str]]]:
-    """The texts of a result, by table and row."""
-    tables = re.findall("<table>(.*?)</table>", result, re.DOTALL)
-    rows = [re.findall("<tr>(.*?)</tr>", table, re.DOTALL) for table in tables]
-    return [
-        [[html.unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", row)] for row in table[1:]]
-        for table in rows
-    ]
-
-
 def test_each_sentence_has_the_hypotheses_and_the_alignment_of_the_pipeline(demo, model, tokenizer):
     sentences = ["The old man reads a book.", "Who sleeps?"]
     text, result = demo.translate_text(model, tokenizer, "  ".join(sentences), **SEARCH)
@@ -46,16 +36,15 @@ def test_each_sentence_has_the_hypotheses_and_the_alignment_of_the_pipeline(demo
     expected = pipeline("translation", model=model, tokenizer=tokenizer)(sentences, **options)
     assert text == "  ".join(hypotheses[0]["translation_text"] for hypotheses in expected)
     assert re.findall('<h2 dir="auto">(.*?)</h2>', result) == sentences
-    for sentence, hypotheses, (translations, words) in zip(
-        sentences, expected, zip(*[iter(cells(result))] * 2, strict=True), strict=True
-    ):
-        assert translations == [[each["translation_text"], f"{each['score']:.3f}"] for each in hypotheses]
+    cells = []
+    for sentence, hypotheses in zip(sentences, expected, strict=True):
+        for each in hypotheses:
+            cells += [each["translation_text"], f"{each['score']:.3f}"]
         best = hypotheses[0]
-        values = best["word_log_probabilities"]
-        assert words == [
-            [best["translation_text"].split()[target], sentence.split()[source], f"{values[target]:.2f}"]
-            for source, target in best["alignment"]
-        ]
+        words, values = best["translation_text"].split(), best["word_log_probabilities"]
+        for source, target in best["alignment"]:
+            cells += [words[target], sentence.split()[source], f"{values[target]:.2f}"]
+    assert [html.unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", result, re.DOTALL)] == cells
 
 
 def test_what_is_shown_is_escaped(demo, model, tokenizer):

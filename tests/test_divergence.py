@@ -3,12 +3,14 @@
 import math
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from distributed_step import STEPS_AN_EPOCH, OverflowingLoss, RecordingTrainer, make_trainer
 from safetensors.torch import load_file
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerCallback
 
 from vaswani_transformer import CheckpointAveraging
 from vaswani_transformer.training.divergence import DivergenceError, DivergenceGuard, spread_non_finite
@@ -24,14 +26,7 @@ class SpoilGradient(TrainerCallback):
     def __init__(self, step: int, value: float) -> None:
         self.step, self.value = step, value
 
-    def on_pre_optimizer_step(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: torch.nn.Module,
-        **_: object,
-    ) -> None:
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
         if state.global_step + 1 == self.step:
             model.lm_head.weight.grad[-1, -1] = self.value
 
@@ -42,14 +37,7 @@ class SpoilWeights(TrainerCallback):
     def __init__(self, step: int) -> None:
         self.step = step
 
-    def on_optimizer_step(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        model: torch.nn.Module,
-        **_: object,
-    ) -> None:
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
         if state.global_step + 1 == self.step:
             next(model.parameters()).data[0, 0] = math.nan
 
@@ -68,16 +56,9 @@ def diverge(trainer: RecordingTrainer) -> DivergenceError:
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_a_gradient_that_is_not_finite_ends_training_before_its_step(model, tokenizer, tmp_path, value, accumulation):
     averaging = CheckpointAveraging(2)
-    trainer = make_trainer(
-        model,
-        tokenizer,
-        tmp_path,
-        save_strategy="steps",
-        save_steps=3,
-        gradient_accumulation_steps=accumulation,
-        callbacks=[SpoilGradient(SPOILED, value), averaging],
-    )
-    error = diverge(trainer)
+    settings = {"save_strategy": "steps", "save_steps": 3, "gradient_accumulation_steps": accumulation}
+    callbacks = [SpoilGradient(SPOILED, value), averaging]
+    error = diverge(make_trainer(model, tokenizer, tmp_path, callbacks=callbacks, **settings))
     assert f"step {SPOILED}: loss or gradient not finite" in str(error)
     assert f"the last good checkpoint is {tmp_path / 'checkpoint-6'};" in str(error)
     assert checkpoints(tmp_path) == ["checkpoint-3", "checkpoint-6"]
@@ -119,21 +100,11 @@ def test_only_a_loss_that_is_not_finite_has_another_gradient():
     assert torch.autograd.grad(spread_non_finite(loss), weight)[0].isnan().all()
 
 
-class Scaler:
-    """A scaler like `torch.amp.GradScaler`, at a given scale."""
-
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
-
-    def get_scale(self) -> float:
-        return self.scale
-
-
 @pytest.mark.parametrize(("scale", "ends"), [(65536.0, False), (1.0, True)])
 def test_an_overflow_is_a_divergence_once_the_loss_scale_is_one(model, tokenizer, tmp_path, scale, ends):
     trainer = make_trainer(model, tokenizer, tmp_path)
     optimizer = trainer.create_optimizer()
-    optimizer.scaler = Scaler(scale)
+    optimizer.scaler = SimpleNamespace(get_scale=lambda: scale)  # like torch.amp.GradScaler
     model.lm_head.weight.grad = torch.full_like(model.lm_head.weight, math.inf)
     guard, state = DivergenceGuard(), trainer.state
     with pytest.raises(DivergenceError) if ends else nullcontext():

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from distributed_step import GradientRecorder
+from distributed_step import GradientRecorder, make_model
 from elastic_run import STEPS, STEPS_AN_EPOCH, VIRTUAL_RANKS, elastic_trainer, train_on
 from helpers import run_ranks
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer, VaswaniTrainer
+from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer, VaswaniTrainer
 from vaswani_transformer.options.training import VaswaniTrainingArguments
 from vaswani_transformer.training.callbacks import derived_seed
 from vaswani_transformer.training.elastic import VirtualRanks, VirtualRankSampler
@@ -21,12 +21,9 @@ TESTS = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def folder(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model whose weights are so large that sums in another order differ in their bits."""
+    """A folder with a model and its tokenizer."""
     folder = tmp_path_factory.mktemp("elastic")
-    torch.manual_seed(0)
-    widths = {"d_model": 24, "d_ff": 40, "num_heads": 4, "d_k": 5, "d_v": 7}
-    config = VaswaniConfig(vocab_size=37, encoder_layers=1, decoder_layers=2, label_smoothing=0.1, **widths)
-    VaswaniForConditionalGeneration(config).save_pretrained(folder / "model")
+    make_model().save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "tokenizer")
     return folder
 

@@ -50,22 +50,6 @@ def saved(tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.TempPathF
     return folder
 
 
-def by_engine_alone(directory: Path, lines: list[str]) -> list[str]:
-    tokenizer = VaswaniTokenizer.from_pretrained(directory)
-    found = CTranslate2Translator(directory).hypotheses(tokenizer([line.strip() for line in lines]).input_ids)
-    texts = tokenizer.batch_decode(found, skip_special_tokens=True)
-    return [" ".join(text.splitlines()) if line.strip() else "" for line, text in zip(lines, texts, strict=True)]
-
-
-def test_a_file_is_translated_as_by_the_engine_alone(saved, tmp_path):
-    (tmp_path / "input").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
-    arguments = ("--model", saved, "--input", tmp_path / "input", "--lines_per_shard", 4, "--split_sentences", "false")
-    call_recipe("translate.py", *arguments, "--engine", saved / "engine", "--output", tmp_path / "found")
-    expected = by_engine_alone(saved / "engine", LINES)
-    assert (tmp_path / "found").read_text(encoding="utf-8").split("\n") == [*expected, ""]
-    assert len(set(expected)) >= len(expected) - 2
-
-
 def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path):
     (tmp_path / "input").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     export_ctranslate2(AutoModelForSeq2SeqLM.from_pretrained(saved), tokenizer, tmp_path / "other", "int8")
@@ -77,23 +61,19 @@ def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path):
     call_recipe("translate.py", *options, saved / "engine", "--shard", "1/2")
     call_recipe("translate.py", *options, saved / "engine")
     rows = [json.loads(line) for line in (tmp_path / "found.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert [row["target"] for row in rows] == by_engine_alone(saved / "engine", LINES)
+    alone = CTranslate2Translator(saved / "engine").hypotheses(tokenizer([line.strip() for line in LINES]).input_ids)
+    texts = tokenizer.batch_decode(alone, skip_special_tokens=True)
+    expected = [" ".join(text.splitlines()) if line else "" for line, text in zip(LINES, texts, strict=True)]
+    assert [row["target"] for row in rows] == expected
+    assert len(set(expected)) >= len(expected) - 2
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--engine", "{tmp}"), "engine: .* is no export; name ctranslate2, ctranslate2:int8, onnx, or a directory"),
-        (("--engine", "onnx:int8"), "engine: onnx:int8 is no export"),
-        (("--engine", "ctranslate2:foo"), "engine: ctranslate2:foo is no export"),
-    ],
-)
-def test_what_an_engine_cannot_do_is_refused(options, message, saved, tmp_path):
-    (tmp_path / "input").write_text("A line.\n", encoding="utf-8")
-    files = ("--input", tmp_path / "input", "--output", tmp_path / "out")
-    given = ("--model", saved, "--engine", saved / "engine", *files)
-    with pytest.raises(SystemExit, match=message):
-        call_recipe("translate.py", *given, *(str(word).format(tmp=tmp_path) for word in options))
+@pytest.mark.parametrize("engine", [".", "onnx:int8", "ctranslate2:foo"])
+def test_a_name_that_is_no_engine_is_refused(engine, saved, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("input").write_text("A line.\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match=f"engine: {engine} is no export; name ctranslate2, ctranslate2:int8, onnx"):
+        call_recipe("translate.py", "--model", saved, "--engine", engine, "--input", "input", "--output", "out")
     assert [path.name for path in tmp_path.iterdir()] == ["input"]
 
 
@@ -106,12 +86,9 @@ def test_a_source_longer_than_the_positions_is_cut_with_a_warning(saved, tokeniz
     warning_once.cache_clear()
     engine.generate(ids[:, -9:], torch.ones(2, 9))
     assert not caplog.records
-    found = engine.generate(ids, torch.ones_like(ids))
+    assert engine.generate(ids, torch.ones_like(ids)).shape[0] == 2
     (warning,) = [record.getMessage() for record in caplog.records]
     assert warning.startswith("a sentence has more tokens than the export takes, 4096; ")
-    assert found.shape[0] == 2
-    assert found.shape[1] <= 4
-    assert found[:, 0].eq(0).all()
 
 
 def test_an_export_of_another_model_or_tokenizer_is_refused(saved, tokenizer):
@@ -122,9 +99,7 @@ def test_an_export_of_another_model_or_tokenizer_is_refused(saved, tokenizer):
     with pytest.raises(ValueError, match=r"^engine: .* was made with another tokenizer; export this"):
         exported_model.ExportedModel(saved / "engine", model, other)
     model.model.shared.weight.data[7, 0] += 1
-    with pytest.raises(
-        ValueError, match=r"^engine: .* was made of other weights, or of these in another dtype; export this"
-    ):
+    with pytest.raises(ValueError, match=r"^engine: .* was made of other weights, or of these in another dtype"):
         exported_model.ExportedModel(saved / "engine", model, tokenizer)
 
 
@@ -158,10 +133,8 @@ def test_n_best_with_scores_are_in_the_order_of_the_scores(saved, monkeypatch):
 
 
 def test_each_damaged_file_of_an_export_is_named(saved, tokenizer, tmp_path):
-    model, damaged = (
-        AutoModelForSeq2SeqLM.from_pretrained(saved),
-        shutil.copytree(saved / "engine", tmp_path / "damaged"),
-    )
+    model = AutoModelForSeq2SeqLM.from_pretrained(saved)
+    damaged = shutil.copytree(saved / "engine", tmp_path / "damaged")
     for path in sorted(damaged.iterdir()):
         content = path.read_bytes()
         path.write_bytes(content[: len(content) // 2])
@@ -344,11 +317,11 @@ def test_the_chapters_table_of_options_is_right(way, saved, tokenizer, cache, tm
     Path("input").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     table = CHAPTER[CHAPTER.index("| option of `translate.py`") :].split("\n\n")[0]
     header, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
-    place = header[1:].index(way)
+    column = header[1:].index(way)
     given = ("--model", ".", "--input", "input", "--output", "out.jsonl", "--overwrite")
     given += tuple(word.format(second="runs/seed-2") for word in WAYS[way])
     for option, *cells in rows:
-        cell, options = cells[place], option.split("`")[1].split()
+        cell, options = cells[column], option.split("`")[1].split()
         if cell == "no":
             with pytest.raises(SystemExit, match=f"{options[0][2:]}|engine: has no effect here; "):
                 call_recipe("translate.py", *given, *options)

@@ -78,19 +78,6 @@ def test_hypotheses_are_those_of_our_search_by_the_engines_rules(trained, tokeni
     assert len({len(tokens) for tokens in found}) > 3  # they end, at different places
 
 
-def test_each_sentence_has_its_own_limit(tokenizer, tmp_path):
-    model = distinct(len(tokenizer))
-    with torch.no_grad():  # of the last norm only the bias is left: one token for ever, and not EOS
-        norm = model.model.decoder.layers[-1].feed_forward_residual.norm
-        norm.weight.zero_()
-        norm.bias.copy_(10 * model.lm_head.weight[7])
-    sources = tokenizer(SOURCES[:2])["input_ids"]
-    directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
-    found = CTranslate2Translator(directory).hypotheses(sources)
-    assert [len(tokens) for tokens in found] == [len(source) + 50 for source in sources]
-    assert found == best_hypotheses(model, sources)
-
-
 def test_a_translation_may_be_empty(tokenizer, tmp_path):
     model = distinct(len(tokenizer))
     with torch.no_grad():
@@ -123,7 +110,8 @@ def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
 def test_a_processor_that_cuts_sums_of_8_bit_products_is_named_once(
     greedy, tokenizer, exported, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: {"float32", "int8"})
+    types = {"float32", "int8"}
+    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: types)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     warn_of_cut_sums.cache_clear()
     directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out", "int8")
@@ -136,10 +124,9 @@ def test_a_processor_that_cuts_sums_of_8_bit_products_is_named_once(
     warn_of_cut_sums.cache_clear()
     CTranslate2Translator(directory, compute_type="float32")
     CTranslate2Translator(exported)
-    monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: {"float32", "int8", "int16"})
+    types.add("int16")
     CTranslate2Translator(directory)  # by MKL
     assert len(caplog.records) == 2
-    warn_of_cut_sums.cache_clear()
 
 
 def test_int16_is_refused_where_it_would_run_as_int8(greedy, tokenizer, tmp_path, monkeypatch):
@@ -157,17 +144,6 @@ def test_what_the_engine_cannot_express_is_refused(trained, tokenizer, tmp_path)
     with pytest.raises(ValueError, match="generation_config: CTranslate2 would ignore no_repeat_ngram_size"):
         engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
-
-
-def test_only_tokens_of_a_shortlist_are_generated(greedy, tokenizer, tmp_path):
-    directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out")
-    lines = ["\te n", *(f"{token}\t{token}" for token in tokenizer.get_vocab())]
-    (directory / "vmap.txt").write_text("\n".join(lines), encoding="utf-8")
-    always = {*tokenizer.convert_tokens_to_ids(["e", "n"]), tokenizer.unk_token_id, tokenizer.eos_token_id}
-    for source in tokenizer(SOURCES[:4])["input_ids"]:
-        [tokens] = CTranslate2Translator(directory).hypotheses([source])
-        assert len(tokens) > 1
-        assert set(tokens) <= always | set(source)
 
 
 def test_a_translation_ends_with_the_learned_table(tokenizer, tmp_path):

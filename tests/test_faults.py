@@ -6,9 +6,9 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
+import kill_trials
 import pytest
 from helpers import TINY, call_recipe, option_words, start_training, write_pairs
 
@@ -25,42 +25,32 @@ SETTINGS = {
     "save_total_limit": 3,
     "eval_strategy": "no",
     "disable_tqdm": True,
-    "ddp_timeout": 1000,
     "train": ("train.en", "train.de"),
 }
 
 
-@dataclass
 class Training:
-    """The recipe on a small corpus, on two ranks and without end unless `finish` is called.
+    """The recipe on a small corpus, on two ranks and without end unless `finish` is called."""
 
-    Attributes:
-        folder: Holds the corpus.
-        output_dir: Holds the checkpoints.
-        ranks: Processes of the last start.
-    """
+    def __init__(self, folder: Path, output_dir: Path) -> None:
+        write_pairs(phrasebook("train")[:300], *(folder / name for name in SETTINGS["train"]))
+        self.folder, self.settings = folder, {**SETTINGS, "output_dir": output_dir}
+        self.ranks: list[subprocess.Popen] = []
 
-    folder: Path
-    output_dir: Path
-    ranks: list[subprocess.Popen] = field(default_factory=list)
-
-    def settings(self, **options: object) -> dict[str, object]:
-        return {**SETTINGS, "output_dir": self.output_dir, **options}
+    def checkpoints(self) -> dict[int, Path]:
+        return list_checkpoints(self.settings["output_dir"])
 
     def start(self, **options: object) -> None:
         """Start two ranks, and wait until they have written a checkpoint."""
         last = max(self.checkpoints(), default=0)
-        self.ranks = start_training(self.settings(max_steps=100_000, **options), 2, self.folder)
+        self.ranks = start_training({**self.settings, "max_steps": 100_000, **options}, 2, self.folder)
         deadline = time.monotonic() + BOUND
         while max(self.checkpoints(), default=0) < last + SAVE_STEPS:
             if any(rank.poll() is not None for rank in self.ranks) or time.monotonic() > deadline:
-                pytest.fail("\n".join(self.end()))
+                pytest.fail("\n".join(self.kill()))
             time.sleep(0.01)
 
-    def checkpoints(self) -> dict[int, Path]:
-        return list_checkpoints(self.output_dir)
-
-    def end(self) -> list[str]:
+    def kill(self) -> list[str]:
         """Kill what is left; the standard error of each rank."""
         for rank in self.ranks:
             rank.kill()
@@ -68,58 +58,48 @@ class Training:
 
     def message(self, *statuses: int) -> str:
         """The one line with which the ranks end, without the program's name; `statuses` are those expected, by rank."""
-        errors = []
-        pairs = zip(self.ranks, statuses, strict=True)
+        text, pairs = "", zip(self.ranks, statuses, strict=True)
         for rank, status in sorted(pairs, key=lambda pair: pair[1] == -signal.SIGKILL):
             if status == -signal.SIGKILL:
                 rank.kill()  # as a launcher kills one that is stopped, after the others have ended
-            errors.append(rank.communicate(timeout=BOUND)[1])
-        assert [rank.returncode for rank in self.ranks] == list(statuses), "\n".join(errors)
-        text = "".join(errors)
+            text += rank.communicate(timeout=BOUND)[1]
+        assert [rank.returncode for rank in self.ranks] == list(statuses), text
         assert "Traceback" not in text, text
         lines = re.findall("^\0?train_wmt.py: (.*)", text, re.MULTILINE)  # PyTorch ends a message of its own with NUL
         assert len(lines) == 1, text
+        damages = {step: checkpoint_damage(directory) for step, directory in self.checkpoints().items()}
+        assert damages == dict.fromkeys(damages)
         return lines[0]
-
-    def intact(self) -> Path:
-        """The newest checkpoint, after a check of all."""
-        checkpoints = self.checkpoints()
-        damages = {step: checkpoint_damage(directory) for step, directory in checkpoints.items()}
-        assert damages == dict.fromkeys(checkpoints)
-        return checkpoints[max(checkpoints)]
 
     def finish(self) -> None:
         """Train on from the newest checkpoint to the end, on one process."""
         step = max(self.checkpoints()) + 1
-        call_recipe("train_wmt.py", *option_words(self.settings(resume=True, max_steps=step)))
+        call_recipe("train_wmt.py", *option_words({**self.settings, "resume": True, "max_steps": step}))
         assert step in self.checkpoints()
-        assert (self.output_dir / "all_results.json").exists()
+        assert (self.settings["output_dir"] / "all_results.json").exists()
 
 
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Training]:
-    write_pairs(phrasebook("train")[:300], *(tmp_path / name for name in SETTINGS["train"]))
     monkeypatch.chdir(tmp_path)
     training = Training(tmp_path, tmp_path / "run")
     yield training
-    training.end()
+    training.kill()
 
 
 def test_all_ranks_end_at_each_fault_and_training_goes_on_after_it(training: Training) -> None:
-    lost = r"another process has ended, is stopped or cut off \(.*; continue with --resume"
     training.start(ddp_timeout=5)
     training.ranks[1].send_signal(signal.SIGSTOP)
     message = training.message(1, -signal.SIGKILL)
-    assert re.fullmatch(lost, message)
+    assert re.fullmatch(r"another process has ended, is stopped or cut off \(.*; continue with --resume", message)
     assert "(Timed out waiting 5000ms for" in message
-    training.intact()
 
     training.start(resume=True)
     training.ranks[1].send_signal(signal.SIGTERM)  # both end after the same step
     assert training.message(143, 143) == "interrupted; continue with --resume"
-    states = training.intact().glob("rng_state_*")
+    states = training.checkpoints()[max(training.checkpoints())].glob("rng_state_*")
     assert {path.name for path in states} == {"rng_state_0.pth", "rng_state_1.pth"}
-    assert not (training.output_dir / "all_results.json").exists()
+    assert not (training.settings["output_dir"] / "all_results.json").exists()
     training.finish()
 
 
@@ -138,7 +118,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_all_ranks_end_when_the_disk_is_full(training: Training, small_disk: Path) -> None:
-    training.output_dir = small_disk / "run"
+    training.settings["output_dir"] = small_disk / "run"
     training.start()
     ballast = small_disk / "ballast"
     with open(ballast, "wb", buffering=0) as file, suppress(OSError):
@@ -148,5 +128,10 @@ def test_all_ranks_end_when_the_disk_is_full(training: Training, small_disk: Pat
     assert "No space left on device" in message
     assert "could not be written" in message
     ballast.unlink()
-    training.intact()
     training.finish()
+
+
+def test_a_training_killed_in_a_save_ends_in_the_same_bits(tmp_path: Path) -> None:
+    """A short form of `make trials`."""
+    (line,) = kill_trials.run(kills=1, processes=[1], virtual_ranks=0, seed=0, folder=tmp_path)
+    assert "1 kills in saves" in line

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from helpers import call_recipe, recipe_module, write_pairs
+from helpers import call_recipe, write_pairs
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -36,9 +36,7 @@ def rows_of(path):
 @pytest.mark.parametrize("is_dual", [False, True])
 def test_the_least_probable_pairs_are_removed(is_dual, corpus, lively_model, capsys):
     more = ["--reverse_model", lively_model] if is_dual else []
-    call_recipe(
-        *("filter.py", "--model", lively_model, *more, *CORPUS, "--remove", "0.34", "--output", "o"),
-    )
+    call_recipe("filter.py", "--model", lively_model, *more, *CORPUS, "--remove", "0.34", "--output", "o")
     forward = [by_hand(lively_model, english, german) for english, german in PAIRS]
     costs = forward
     if is_dual:
@@ -80,10 +78,3 @@ def test_an_output_that_exists_is_refused_before_anything_is_read(corpus):
     (corpus / "o").mkdir()
     with pytest.raises(SystemExit, match="output: o exists already"):
         call_recipe("filter.py", "--model", "missing", "--corpus", "missing.jsonl", "--output", "o")
-
-
-def test_both_directions_agreeing_costs_their_mean(corpus):
-    forward, backward = torch.tensor([1.0, 3.0]).numpy(), torch.tensor([1.0, 1.0]).numpy()
-    dual_cross_entropy = recipe_module("filter.py").dual_cross_entropy
-    assert dual_cross_entropy(forward, backward).tolist() == [1.0, 4.0]
-    assert dual_cross_entropy(forward) is forward

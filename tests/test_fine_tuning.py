@@ -134,8 +134,8 @@ def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, co
     card = ModelCard.load(tuned / "README.md")
     assert f"fine-tuned from `{lively_model.name}`" in card.text
     for name, scores in (("parent", record.test_parent), ("last step", record.test)):
-        numbers = (scores.bleu.score, scores.chrf.score, scores.perplexity.perplexity)
-        assert f"| test, {name} | 3 | {' | '.join(f'{number:.2f}' for number in numbers)} |" in card.text
+        shown = (scores.bleu.score, scores.paper_bleu.score, scores.chrf.score, scores.perplexity.perplexity)
+        assert f"| test, {name} | 3 | {' | '.join(f'{number:.2f}' for number in shown)} |" in card.text
     assert card.data.base_model is None  # no name on the Hub
 
 

@@ -92,6 +92,15 @@ def test_the_pipeline_adds_the_tag_of_the_target_language(two_way):
     assert [ranked[0].text for ranked in in_order(batches)] == into["de"]
 
 
+def test_only_the_best_translation_into_a_measured_language_has_a_confidence(two_way):
+    """The batch begins with the longest source, whose direction is not measured."""
+    translator = pipeline("translation", model=str(two_way), num_return_sequences=2, return_scores=True)
+    translator.model.generation_config.max_new_tokens = 8
+    translator.model.config.confidence_curve = {"de": [[-1e3, 1.0], [0.0, 90.0]]}
+    english, german = translator(["<2en> Ein Mann und noch ein Mann.", "<2de> Dogs!"])
+    assert [each["confidence"] is None for each in (*english, *german)] == [True, True, False, True]
+
+
 def test_nothing_is_translated_into_a_language_that_was_not_chosen(two_way):
     unknown = "the model translates between de and en; name the target .* <2de> or <2en>"
     translator = pipeline("translation", model=str(two_way))

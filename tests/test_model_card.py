@@ -12,9 +12,8 @@ from huggingface_hub import EvalResult, ModelCard, metadata_load
 from huggingface_hub.repocard_data import model_index_to_eval_results
 from runs import run_results
 
-from vaswani_transformer.parsing.model_card import write_parsing_card
-from vaswani_transformer.parsing.paper_numbers import PAPER_PARSING_SETTINGS
-from vaswani_transformer.parsing.records import ParsingRecord
+from vaswani_transformer.parsing.model_card import PAPER_PARSING_SETTINGS, write_parsing_card
+from vaswani_transformer.parsing.scoring import ParsingRecord
 from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.system.typed_json import from_json

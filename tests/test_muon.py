@@ -123,18 +123,14 @@ def test_the_same_parameters_decay_as_with_the_optimizer_of_the_trainer(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "launcher", "message"),
     [
-        ({"fsdp": True}, "fsdp, deepspeed: averaging and the search need"),
-        ({"muon": True, "optim": "adafactor"}, "optim: .*muon is the optimizer"),
+        ({"fsdp": True}, "false", "fsdp, deepspeed: averaging and the search need"),
+        ({}, "true", "fsdp, deepspeed: averaging and the search need"),
+        ({"muon": True, "optim": "adafactor"}, "false", "optim: .*muon is the optimizer"),
     ],
 )
-def test_options_that_cannot_be_are_refused(tmp_path, options, message):
+def test_sharded_models_and_two_optimizers_are_refused(tmp_path, monkeypatch, options, launcher, message):
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", launcher)
     with pytest.raises(ValueError, match=f"^{message}"):
         VaswaniTrainingArguments(str(tmp_path), use_cpu=True, **options)
-
-
-def test_a_launcher_that_shards_the_model_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    with pytest.raises(ValueError, match=r"^fsdp, deepspeed: "):
-        VaswaniTrainingArguments(str(tmp_path), use_cpu=True)

@@ -3,7 +3,6 @@
 import copy
 import json
 import os
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -56,11 +55,8 @@ def exported(trained, tokenizer, tmp_path_factory) -> Path:
     tokenizer.save_pretrained(folder / "runs" / "demo")
     write_pairs(PAIRS, folder / "news.en", folder / "references")
     chapter = (REPOSITORY / "vaswani_transformer" / "convert" / "README.md").read_text(encoding="utf-8")
-    (command,) = (
-        line
-        for line in chapter.splitlines()
-        if line.startswith("python recipes/export.py --model runs/demo --to onnx ")
-    )
+    begin = "python recipes/export.py --model runs/demo --to onnx "
+    (command,) = (line for line in chapter.splitlines() if line.startswith(begin))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         call_recipe("export.py", *shlex.split(command)[2:], "--references", "references", "--num_beams", 2)
@@ -101,8 +97,6 @@ def test_the_recipe_reports_that_translations_are_the_same(exported):
     report = parity.ParityReport.load(exported / "parity.json")
     assert (report.lines, report.identical, report.same_tokens) == (16, 16, 16)
     assert report.bleu["exported"].score == pytest.approx(100.0)  # it has learned them by heart
-    with pytest.raises(SystemExit, match=f"output: {re.escape(str(exported))} exists already"):
-        call_recipe("export.py", "--model", exported.parent / "demo", "--to", "onnx", "--output", exported)
 
 
 def test_translate_takes_it_in_place_of_the_model(exported, tmp_path):
@@ -147,8 +141,7 @@ def test_the_directory_has_the_names_of_optimum_and_the_tokenizer_of_the_model(e
         "tokenizer_config.json",
     ]
     config = json.loads((exported / "config.json").read_text(encoding="utf-8"))
-    assert (config["model_type"], config["d_model"], config["decoder_attention_heads"]) == ("marian", 32, 2)
-    assert config["max_position_embeddings"] == 1024
+    assert (config["model_type"], config["max_position_embeddings"]) == ("marian", 1024)
     search = json.loads((exported / "generation_config.json").read_text(encoding="utf-8"))
     assert (search["num_beams"], search["max_length"], search["decoder_start_token_id"]) == (2, 90, 0)
     assert AutoTokenizer.from_pretrained(exported)(SOURCES)["input_ids"] == tokenizer(SOURCES)["input_ids"]

@@ -43,19 +43,7 @@ def test_words_may_be_divided_already(model, tmp_path):
     assert split_words("can't .") == ["ca", "n't", "."]
 
 
-def test_trees_are_scored_against_gold_ones(model, tmp_path):
-    (tmp_path / "gold.mrg").write_text(GOLD, encoding="utf-8")
-    options = ["--model", model, "--gold", tmp_path / "gold.mrg", "--constrained"]
-    call_recipe("parse.py", *options, "--output", tmp_path / "trees.mrg")
-    scores = ParserScores.load(tmp_path / "trees.json")
-    assert (scores.sentences, scores.repairs) == (2, 0)
-    assert [Tree.fromstring(line).leaves() for line in (tmp_path / "trees.mrg").read_text("utf-8").splitlines()] == [
-        ["The", "cat", "sat", "."],
-        ["Go", "."],
-    ]
-
-
-def test_trees_that_stand_in_training_are_left_out_of_further_scores(model, tmp_path, capsys):
+def test_trees_are_scored_against_gold_ones_also_without_those_of_training(model, tmp_path, capsys):
     first, second = GOLD.splitlines()
     for name, text in (("gold", GOLD), ("second", second), ("train", f"{first.replace('NP', 'NP-SBJ')}\n")):
         (tmp_path / f"{name}.mrg").write_text(text, encoding="utf-8")
@@ -64,7 +52,9 @@ def test_trees_that_stand_in_training_are_left_out_of_further_scores(model, tmp_
         options = ("--gold", tmp_path / f"{gold}.mrg", "--train", tmp_path / "train.mrg", "--constrained")
         call_recipe("parse.py", "--model", model, *options, "--output", tmp_path / f"{gold}.parsed")
         found[gold] = ParserScores.load(tmp_path / f"{gold}.json")
-    assert found["gold"].all_sentences.sentences == 2
+    parsed = [Tree.fromstring(line) for line in (tmp_path / "gold.parsed").read_text("utf-8").splitlines()]
+    assert [tree.leaves() for tree in parsed] == [["The", "cat", "sat", "."], ["Go", "."]]
+    assert (found["gold"].all_sentences.sentences, found["gold"].repairs) == (2, 0)
     assert found["gold"].unseen == found["second"].all_sentences
     assert found["gold"].unseen_evalb == found["second"].evalb
     text = " ".join(capsys.readouterr().out.split())

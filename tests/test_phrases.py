@@ -49,17 +49,6 @@ def test_forced_words_are_whole_words_of_every_translation(words, words_tokenize
                     assert any(occurs(alternative, each.text) for alternative in alternatives), each.text
 
 
-def test_without_the_rule_words_are_glued_to_others(words_tokenizer):
-    sources = words_tokenizer(TEXTS, return_tensors="pt", padding=True)
-
-    def glued(seed, word):
-        loop = ForcedPhrases([words_tokenizer(word, add_special_tokens=False).input_ids])
-        rows = lively(len(words_tokenizer), seed).generate(**sources, custom_generate=loop, max_new_tokens=25)
-        return [text for text in words_tokenizer.batch_decode(rows, skip_special_tokens=True) if not occurs(word, text)]
-
-    assert any(glued(seed, word) for seed, word in itertools.product(range(4), ("alte M", "der")))
-
-
 @pytest.mark.parametrize("words", [[""], ["Hund", [" "]], ["<unk>\u2603"]], ids=str)
 def test_what_the_tokenizer_cannot_write_is_refused(words):
     tokenizer = VaswaniTokenizer.train(["Hund Katze"] * 9, vocab_size=40, model="wordpiece", min_frequency=1)
@@ -68,16 +57,15 @@ def test_what_the_tokenizer_cannot_write_is_refused(words):
 
 
 @pytest.mark.parametrize("words", ["Hund", [], [[]], [[5]], b"Hund", [None]])
-def test_what_is_no_list_of_words_is_refused(words, lively_model):
-    translator = pipeline("translation_en_to_de", model=str(lively_model))
+def test_what_is_no_list_of_words_is_refused(words, tokenizer):
     with pytest.raises(ValueError, match=r"^force_words: is .*; give a list of phrases"):
-        translator("The cat sleeps.", force_words=words)
+        with_forced_words({"force_words": words}, tokenizer)
 
 
-def test_an_ensemble_does_not_give_way_to_forced_words(lively_model):
-    translator = pipeline("translation_en_to_de", model=str(lively_model))
+def test_an_ensemble_does_not_give_way_to_forced_words(tokenizer):
+    options = {"force_words": ["Hund"], "custom_generate": Ensemble([lively(len(tokenizer))])}
     with pytest.raises(ValueError, match=r"^force_words: are for the model's search alone"):
-        translator("The cat sleeps.", force_words=["Hund"], custom_generate=Ensemble([translator.model]))
+        with_forced_words(options, tokenizer)
 
 
 def test_the_pipeline_and_translate_py_force_words(lively_model, tmp_path, monkeypatch, caplog):

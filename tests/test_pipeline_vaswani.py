@@ -7,18 +7,11 @@ from functools import partial
 import pytest
 import torch
 from helpers import call_in_threads
-from transformers import (
-    AutoModelForSeq2SeqLM,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedTokenizerFast,
-    pipeline,
-)
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast, pipeline
 from transformers.pipelines.pt_utils import KeyDataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer import VaswaniTranslationPipeline as TranslationPipeline
-from vaswani_transformer.decoding.ensemble import Ensemble
 from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
 
 
@@ -54,14 +47,6 @@ def test_both_names_of_the_task_are_known(saved_model, task):
     assert isinstance(translator, TranslationPipeline)
     expected = translate_by_hand(saved_model, SENTENCES[0])
     assert translator(SENTENCES[0]) == [{"translation_text": expected}]
-
-
-def test_models_translate_together(translator, saved_model, lively_model):
-    other = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
-    options = {"custom_generate": Ensemble([other]), **SHORT}
-    found = translator(SENTENCES, **options)
-    expected = [translate_by_hand(saved_model, sentence, **options) for sentence in SENTENCES]
-    assert [each["translation_text"] for each in found] == expected
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from corpus_folder import Folder
 from datasets import Dataset, DatasetDict
 from transformers import AutoTokenizer
 
@@ -19,7 +18,7 @@ from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.preparation import load_corpora
-from vaswani_transformer.data.prepared_directory import TrainingData, load_prepared
+from vaswani_transformer.data.prepared_directory import load_prepared
 from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.system.files import locked
 
@@ -33,11 +32,6 @@ PAIRS = [
     ("A " * 400, "Ein"),
 ]
 HELD_OUT = [("  A dog. ", "Ein Hund."), ("", ""), *phrasebook("test")[:9]]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
 
 
 @pytest.fixture
@@ -62,10 +56,6 @@ def arguments(files: dict[str, list[str]], **changes) -> DataArguments:
     return DataArguments(**{**languages, "vocab_size": 300, **files, **changes})
 
 
-def prepare(directory: Path, args: DataArguments) -> TrainingData:
-    return load_corpora(args, directory)
-
-
 def contents(directory: Path) -> dict[str, tuple[bytes, int]]:
     """Every file below a directory but for the text, with when it was written."""
     files = [
@@ -79,43 +69,32 @@ def row_bytes(directory: Path) -> dict[str, bytes]:
     return {name: content for name, (content, _) in contents(directory).items() if name.endswith(".arrow")}
 
 
-def error_of(error_class: type[Exception], output: Path, args: DataArguments) -> str:
+def error_of(output: Path, args: DataArguments) -> str:
     """The message of the error; nothing in the directory may change."""
     before = contents(output)
-    with pytest.raises(error_class) as error:
-        prepare(output, args)
-    assert error.type is error_class
+    with pytest.raises(ValueError, match=r"^prepared: ") as error:
+        load_corpora(args, output)
     assert contents(output) == before
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
-def check_rows(output: Path, names: list[str], *limits: float) -> None:
-    corpus = load_parallel_corpus(names, "en", "de")
+@pytest.mark.parametrize("limits", [(256, 5.0), (12, 1.5)])
+def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output, limits):
+    data = load_corpora(arguments(files, max_length=limits[0], max_ratio=limits[1]), output)
     tokenizer = AutoTokenizer.from_pretrained(output / "tokenizer")
+    corpus = load_parallel_corpus(files["train"], "en", "de")
     expected, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"), *limits)
-    data = load_prepared(output)
     assert data.train.to_list() == expected.to_list()
     assert data.cleaning == {"train": totals}
-    assert 0 < totals["kept"] < len(corpus)
-
-
-def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output):
-    data = prepare(output, arguments(files))
-    check_rows(output, files["train"])
-    assert data.cleaning["train"] == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 60}
-    table = load_prepared(output).train.with_format("arrow")[:1]
+    if limits == (256, 5.0):
+        assert totals == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 60}
+    table = data.train.with_format("arrow")[:1]
     assert [str(table[name].type).split(": ")[-1].rstrip(">") for name in table.column_names] == ["int32"] * 4
 
 
-def test_the_limits_of_cleaning_are_those_given(files, output):
-    prepare(output, arguments(files, max_length=12, max_ratio=1.5))
-    check_rows(output, files["train"], 12, 1.5)
-
-
 def test_what_is_scored_on_keeps_every_row_and_its_text(files, output):
-    prepare(output, arguments(files))
-    data = load_prepared(output, ["train", "test"])
+    data = load_corpora(arguments(files), output)
     corpus = load_parallel_corpus(files["test"], "en", "de")
     assert data.text["test"].to_list() == corpus.to_list()
     assert list(sentences(data.text["test"], ["de"])) == [german for _, german in HELD_OUT]
@@ -141,32 +120,34 @@ def test_corpora_mixed_in_are_cleaned_and_lie_behind_the_training_corpus(files, 
 
 def test_the_vocabulary_is_learned_from_the_whole_corpus_or_a_sample_of_it(files, folder, output):
     for sample, pairs in ((1_000_000, PAIRS), (21, PAIRS[::3])):
-        prepare(output, arguments(files, tokenizer_sample=sample))
+        data = load_corpora(arguments(files, tokenizer_sample=sample), output)
         text = (sentence for pair in pairs for sentence in pair)
         expected = VaswaniTokenizer.train(text, 300, show_progress=False)
-        assert load_prepared(output).tokenizer.get_vocab() == expected.get_vocab()
+        assert data.tokenizer.get_vocab() == expected.get_vocab()
         shutil.rmtree(output)
 
 
 def test_a_tokenizer_that_is_given_is_used(files, output, tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path / "given")
     args = arguments(files, tokenizer=str(tmp_path / "given"))
-    prepare(output, args)
-    assert load_prepared(output).tokenizer.get_vocab() == tokenizer.get_vocab()
-    check_rows(output, files["train"])
+    data = load_corpora(args, output)
+    assert data.tokenizer.get_vocab() == tokenizer.get_vocab()
+    assert data.train["input_ids"][0] == tokenizer(PAIRS[1][0]).input_ids
 
     settings = tmp_path / "given" / "tokenizer_config.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "model_max_length": 77}), encoding="utf-8")
-    assert "differs in tokenizer" in error_of(ValueError, output, args)
+    assert "differs in tokenizer" in error_of(output, args)
 
 
 # A second start, an interruption, a change.
 
 
-def test_a_second_start_writes_nothing(files, output):
-    prepare(output, arguments(files))
+def test_a_second_start_with_files_of_the_same_content_writes_nothing(files, output, tmp_path):
+    load_corpora(arguments(files), output)
     before = contents(output)
-    prepare(output, arguments(files))
+    os.utime(files["train"][0], ns=(0, 0))
+    elsewhere = [shutil.copy(name, tmp_path / f"copy-{number}.gz") for number, name in enumerate(files["test"])]
+    load_corpora(arguments({**files, "test": [str(name) for name in elsewhere]}), output)
     assert contents(output) == before
     assert not (output / "cache").exists()
 
@@ -185,8 +166,8 @@ def parts(folder) -> dict[str, list[str]]:
 
 def test_a_pattern_and_a_saved_directory_are_recorded_as_their_files(files, parts, folder, output, tmp_path):
     args = arguments(parts, columns=["source", "target"])
-    prepare(output, args)
-    prepare(tmp_path / "text", arguments(files))
+    load_corpora(args, output)
+    load_corpora(arguments(files), tmp_path / "text")
     assert [*row_bytes(output).values()] == [*row_bytes(tmp_path / "text").values()]
 
     notes = {split: json.loads((output / split / "manifest.json").read_text(encoding="utf-8")) for split in parts}
@@ -194,7 +175,7 @@ def test_a_pattern_and_a_saved_directory_are_recorded_as_their_files(files, part
     assert recorded["train"] == [folder.path / f"part-{number}.parquet" for number in range(3)]
     assert recorded["test"] == list((folder.path / "saved" / "test").glob("data-*.arrow"))
     folder.parquet("part-3.parquet", [{"source": "More.", "target": "Mehr."}])
-    assert "differs in train (" in error_of(ValueError, output, args)
+    assert "differs in train (" in error_of(output, args)
 
 
 def test_after_a_full_disk_only_the_rest_is_done(files, output, tmp_path, monkeypatch):
@@ -208,23 +189,23 @@ def test_after_a_full_disk_only_the_rest_is_done(files, output, tmp_path, monkey
     with monkeypatch.context() as patch:
         patch.setattr(Dataset, "save_to_disk", full_disk)
         with pytest.raises(OSError, match=r"^prepared: cannot write .*/test: .*No space left on device"):
-            prepare(output, arguments(files))
-    with pytest.raises(ValueError, match="has no test"):
+            load_corpora(arguments(files), output)
+    with pytest.raises(ValueError, match=r"/test: .* No such file or directory"):
         load_prepared(output, ["test"])
     finished = contents(output)
     assert {name.split("/")[0] for name in finished} == {"tokenizer", "train"}
-    prepare(output, arguments(files))
+    load_corpora(arguments(files), output)
     now = contents(output)
     assert all(now[name] == finished[name] for name in finished)
-    prepare(tmp_path / "whole", arguments(files))
+    load_corpora(arguments(files), tmp_path / "whole")
     assert row_bytes(output) == row_bytes(tmp_path / "whole")
 
 
 @pytest.mark.system
 def test_the_rows_do_not_depend_on_the_number_of_processes(files, output, tmp_path, monkeypatch):
-    prepare(output, arguments(files))
+    load_corpora(arguments(files), output)
     monkeypatch.setattr(preparation, "_PAIRS_PER_PROCESS", 40)
-    prepare(tmp_path / "many", arguments(files, num_proc=2))
+    load_corpora(arguments(files, num_proc=2), tmp_path / "many")
     alone, together = (load_prepared(directory, ["test"]) for directory in (output, tmp_path / "many"))
     assert len(list((tmp_path / "many" / "train").glob("*.arrow"))) == 2
     assert together.train.to_list() == alone.train.to_list()
@@ -232,9 +213,9 @@ def test_the_rows_do_not_depend_on_the_number_of_processes(files, output, tmp_pa
 
 
 def test_a_second_process_waits_for_the_first_and_finds_all_done(files, output, tmp_path):
-    prepare(tmp_path / "first", arguments(files))
+    load_corpora(arguments(files), tmp_path / "first")
     output.mkdir()
-    second = threading.Thread(target=lambda: prepare(output, arguments(files)), daemon=True)
+    second = threading.Thread(target=lambda: load_corpora(arguments(files), output), daemon=True)
     with locked(output / "prepared", "prepared"):
         second.start()
         second.join(1)
@@ -250,24 +231,15 @@ def test_columns_are_two(files):
         arguments(files, columns=["en", "de", "id"])
 
 
-def test_a_file_of_the_same_content_is_the_same(files, output, tmp_path):
-    prepare(output, arguments(files))
-    before = contents(output / "train")
-    os.utime(files["train"][0], ns=(0, 0))
-    elsewhere = [shutil.copy(name, tmp_path / f"copy-{number}.gz") for number, name in enumerate(files["test"])]
-    prepare(output, arguments({**files, "test": [str(name) for name in elsewhere]}))
-    assert contents(output / "train") == before
-
-
 def test_another_test_set_can_be_had_without_preparing_the_rest_anew(files, folder, output):
-    prepare(output, arguments({"train": files["train"]}))
+    load_corpora(arguments({"train": files["train"]}), output)
     train = contents(output / "train")
-    prepare(output, arguments(files))  # one more
+    load_corpora(arguments(files), output)  # one more
     other = {"test": [folder.lines("b.en", ["One."]), folder.lines("b.de", ["Eins."])]}
-    message = error_of(ValueError, output, arguments({**files, **other}))
+    message = error_of(output, arguments({**files, **other}))
     assert message.endswith(f"or delete {output / 'test'} to prepare that anew")
     shutil.rmtree(output / "test")
-    prepare(output, arguments({**files, **other}))
+    load_corpora(arguments({**files, **other}), output)
     assert list(sentences(load_prepared(output, ["test"]).text["test"], ["en", "de"])) == ["One.", "Eins."]
     assert contents(output / "train") == train
 
@@ -277,15 +249,9 @@ def test_another_test_set_can_be_had_without_preparing_the_rest_anew(files, fold
 
 def test_without_a_directory_it_is_prepared_once_in_the_cache_for_each_version(files, output, tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    first = load_corpora(arguments(files))
-    prepare(output, arguments(files))
-    expected = load_prepared(output, ["test"])
+    first, expected = load_corpora(arguments(files)), load_corpora(arguments(files), output)
     assert first.train.to_list() == expected.train.to_list()
-    assert first.cleaning == expected.cleaning
-    assert first.text["test"].to_list() == expected.text["test"].to_list()
     assert first.encoded["test"].to_list() == expected.encoded["test"].to_list()
-    for name in files["train"]:
-        os.utime(name, ns=(0, 0))
     before = contents(tmp_path / "cache")
     assert load_corpora(arguments(files)).train.to_list() == expected.train.to_list()
     assert contents(tmp_path / "cache") == before
@@ -300,7 +266,7 @@ def test_without_a_directory_it_is_prepared_once_in_the_cache_for_each_version(f
 
 
 def test_damaged_files_are_named_and_can_be_prepared_anew(files, output):
-    prepare(output, arguments(files))
+    load_corpora(arguments(files), output)
     parts = (output / "tokenizer", output / "train", output / "test")
     for file in [path for part in parts for path in part.iterdir()]:
         content = file.read_bytes()
@@ -311,9 +277,9 @@ def test_damaged_files_are_named_and_can_be_prepared_anew(files, output):
     expected, vocabulary = row_bytes(output), load_prepared(output).tokenizer.get_vocab()
     for part in parts[:2]:
         shutil.rmtree(part)
-        with pytest.raises(ValueError, match=f"has no {part.name}"):
+        with pytest.raises(ValueError, match=rf"^prepared: {part}: .* No such file or directory"):
             load_prepared(output)
-        prepare(output, arguments(files))
+        load_corpora(arguments(files), output)
         assert row_bytes(output) == expected
         assert load_prepared(output).tokenizer.get_vocab() == vocabulary
 
@@ -323,7 +289,7 @@ def test_the_beginning_of_every_file_is_read_before_any_to_its_end(files, folder
     table = [folder.parquet("a.parquet", [{"en": "x", "de": "x"}]), folder.raw("bad.parquet", b"PAR1x")]
     for bad in (text, table):
         with pytest.raises(ValueError, match=r"/bad"):
-            prepare(output, arguments({**files, "test": bad}))
+            load_corpora(arguments({**files, "test": bad}), output)
     assert not (output / "cache").exists()
 
 
@@ -351,4 +317,4 @@ def test_both_directions_alternate_and_begin_with_the_tag_of_their_target(files,
             assert row["input_ids"] == tokenizer(tag + text if text else "").input_ids
             assert row["labels"] == tokenizer(pair[target].strip()).input_ids
     with pytest.raises(ValueError, match="both_directions"):
-        prepare(output, replace(args, both_directions=False))
+        load_corpora(replace(args, both_directions=False), output)

@@ -15,7 +15,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.prepared_directory import load_prepared
 
 
-RECIPES = REPOSITORY / "recipes"
+CONFIGS = REPOSITORY / "recipes" / "configs"
 SIZES = {"train": 3000, "validation": 12, "test": 12}
 MANY_PROCESSES = """
 import runpy, sys
@@ -49,56 +49,37 @@ def settings(tmp_path) -> dict:
 def main(tmp_path):
     """Runs the recipe's `main` in this process."""
 
-    def run(settings: dict, *overrides: str, recipe: str = "prepare_data.py") -> None:
+    def run(settings: dict, *overrides: str) -> None:
         (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-        call_recipe(recipe, "--config", tmp_path / "config.yaml", *overrides)
+        call_recipe("prepare_data.py", "--config", tmp_path / "config.yaml", *overrides)
 
     return run
 
 
-@pytest.fixture
-def error(main, capsys):
-    """Run the recipe up to its error, which must be one line."""
-
-    def run(settings: dict, *overrides: str) -> str:
-        with pytest.raises(SystemExit) as stop:
-            main(settings, *overrides)
-        message = str(stop.value.code)
-        assert message.startswith("prepare_data.py: ")
-        assert len(message.splitlines()) == 1
-        return message
-
-    return run
-
-
-def command(recipe: str, settings: dict, folder: Path) -> list[str | Path]:
-    config = folder / f"{recipe}.yaml"
-    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    return [RECIPES / recipe, "--config", config]
-
-
-def times(directory: Path) -> dict[Path, int]:
-    return {path: path.stat().st_mtime_ns for path in directory.rglob("*") if path.is_file()}
-
-
-def test_the_recipe_prepares_once_and_reports(main, error, settings, capsys):
+def test_the_recipe_prepares_once_and_reports(main, settings, capsys):
     main(settings)
     report = capsys.readouterr().out
     assert "train: 3,000 sentence pairs (dropped: empty 0, too_long 0, ratio 0)\n" in report
     assert "test: 12 sentence pairs\n" in report
     assert re.search(rf"{settings['prepared']} is complete, after \d+\.\d seconds", report)
 
-    before = times(Path(settings["prepared"]))
+    def times() -> dict[Path, int]:
+        files = Path(settings["prepared"]).rglob("*")
+        return {path: path.stat().st_mtime_ns for path in files if path.is_file()}
+
+    before = times()
     main(settings, "--num_proc", "1", "--output_dir", "elsewhere", "--max_steps", "9")  # of no importance to the data
-    assert times(Path(settings["prepared"])) == before
-    assert "differs in vocab_size (320 then, 330 now)" in error(settings, "--vocab_size", "330")
-    assert times(Path(settings["prepared"])) == before
+    assert times() == before
+    with pytest.raises(SystemExit, match=r"^prepare_data.py: .*differs in vocab_size \(320 then, 330 now\)"):
+        main(settings, "--vocab_size", "330")
+    assert times() == before
 
 
 @pytest.mark.system
 def test_a_killed_preparation_leaves_no_process_behind_and_goes_on(main, settings, tmp_path):
-    program = tmp_path / "program.py"
-    arguments = [str(each) for each in command("prepare_data.py", settings, tmp_path)]
+    program, config = tmp_path / "program.py", tmp_path / "killed.yaml"
+    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
+    arguments = [str(REPOSITORY / "recipes" / "prepare_data.py"), "--config", str(config)]
     program.write_text(MANY_PROCESSES.format(arguments=arguments), encoding="utf-8")
     process = start_python([program])
     workers: list[psutil.Process] = []
@@ -117,14 +98,21 @@ def test_a_killed_preparation_leaves_no_process_behind_and_goes_on(main, setting
     assert killed.to_list() == whole.to_list()
 
 
-def test_mistakes_are_errors_before_anything_is_written(error, settings, tmp_path):
-    assert "prepared: name the directory" in error({**settings, "prepared": None})
-    assert "No such file or directory: 'no-such.en'" in error(settings, "--train", "no-such.en", "no-such.de")
-    assert "the corpus supports only" in error(settings, "--vocab_size", "30000")
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"prepared": None}, "prepared: name the directory"),
+        ({"train": ["no-such.en", "no-such.de"]}, "No such file or directory: 'no-such.en'"),
+        ({"vocab_size": 30000}, "the corpus supports only"),
+    ],
+)
+def test_mistakes_are_errors_before_anything_is_written(main, settings, tmp_path, changes, message):
+    with pytest.raises(SystemExit, match=f"^prepare_data.py: .*{message}.*$"):  # one line
+        main({**settings, **changes})
     assert not list(tmp_path.glob("prepared/[!.]*/*.arrow"))
 
 
-@pytest.mark.parametrize("path", sorted((RECIPES / "configs").glob("wmt14*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("wmt14*.yaml")), ids=lambda path: path.stem)
 def test_the_configurations_of_wmt14_prepare_base_and_big_in_one_place(path, monkeypatch):
     data, _, _ = training_options(["--config", str(path), "--precision", "float32"])
     other = Path(str(path).replace("base", "BIG").replace("big", "base").replace("BIG", "big"))

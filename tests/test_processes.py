@@ -1,18 +1,227 @@
-"""No process waits for ever: for a launcher that has died, for a rank that has, or for the main process at work."""
+"""Processes of one training: as many as cores, ended with one line by each fault; none waits for ever."""
 
 import os
 import signal
 import subprocess
+import sys
 import time
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import free_port, start_python
+import torch
+from helpers import TINY, call_recipe, free_port, option_words, start_python, write_pairs
+from safetensors.torch import load_file
+
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.runs.records import RunRecord
+from vaswani_transformer.system import processes, processor
+from vaswani_transformer.system.processor import available_cores
+from vaswani_transformer.training.checkpoints import list_checkpoints
 
 
-pytestmark = pytest.mark.system
-BOUND = 120  # seconds; the machine may be busy
-JOIN = "from datetime import timedelta\nfrom vaswani_transformer.system.processes import join_process_group\n"
+BOUND = 300  # seconds; the machine may be busy
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    until = time.monotonic() + BOUND
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+# Processes that a training starts.
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Sets the cores of the machine; returns the environments of the processes that are started."""
+    monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    started = []
+    monkeypatch.setattr(subprocess, "Popen", lambda command, env, **_: started.append((command, env)))
+
+    def choose(available: int, threads: int) -> list:
+        monkeypatch.setattr(processes, "available_cores", lambda: available)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+        return started
+
+    return choose
+
+
+def options(**changes: object) -> Namespace:
+    budget = {"source_tokens": 25000, "target_tokens": 25000, "max_length": 256}
+    return Namespace(**{"processes": None, "virtual_ranks": None, "use_cpu": False, **budget, **changes})
+
+
+@pytest.mark.parametrize(
+    ("available", "threads", "changes", "count", "threads_each"),
+    [
+        (2, 2, {}, 2, 1),
+        (64, 4, {}, 4, 1),  # OMP_NUM_THREADS
+        (3, 64, {}, 3, 1),  # a container's limit
+        (64, 64, {}, 8, 8),
+        (64, 64, {"virtual_ranks": 5}, 5, 12),
+        (8, 8, {"target_tokens": 1500}, 5, 1),  # a batch has five sentences of 256 tokens
+        (8, 8, {"source_tokens": 255}, 1, 8),
+        (8, 8, {"source_tokens": None, "target_tokens": None}, 8, 1),  # fine-tuning takes them from the corpus
+        (8, 8, {"source_tokens": 1500, "processes": 8}, 8, 1),
+        (4, 4, {"processes": 2}, 2, 2),
+        (1, 1, {"processes": 3}, 3, 1),
+        (4, 4, {"processes": 1}, 1, 4),
+        (1, 1, {}, 1, 1),
+    ],
+)
+def test_one_process_a_core(machine, monkeypatch, capsys, available, threads, changes, count, threads_each):
+    monkeypatch.setattr(sys.modules["__main__"], "COMMAND", "vaswani train", raising=False)
+    started = machine(available, threads)
+    processes.start_processes("train_wmt.py", options(**changes))
+    assert [int(environment["RANK"]) for _, environment in started] == [*range(1, count)]
+    assert all(environment["OMP_NUM_THREADS"] == str(threads_each) for _, environment in started)
+    assert [command for command, _ in started] == [[sys.executable, *sys.orig_argv[1:]]] * (count - 1)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == (count > 1)
+    if lines:
+        assert lines[0].startswith(f"vaswani train: {count} processes of ")
+        assert os.environ["RANK"] == "0"
+
+
+def test_the_recipe_by_its_path_names_the_faster_option(machine, capsys):
+    started = machine(2, 2)
+    processes.start_processes("train_wmt.py", options())
+    assert not started
+    assert capsys.readouterr().err == "train_wmt.py: trains in one process on 2 cores; --processes 2 may be faster\n"
+    processes.start_processes("train_wmt.py", options(processes=2))
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize(
+    ("variable", "count"),
+    [
+        ("WORLD_SIZE", 0),
+        ("TORCHELASTIC_RUN_ID", 0),
+        ("ACCELERATE_MIXED_PRECISION", 0),
+        (processes.LAUNCHER, 1),  # a sweep leaves the processes to the training
+    ],
+)
+def test_a_launcher_starts_all_processes_itself(machine, capsys, variable, count):
+    started = machine(2, 2)
+    os.environ[variable] = "2"
+    processes.start_processes("train_wmt.py", options(processes=2))
+    assert len(started) == count
+    assert bool(capsys.readouterr().err) == bool(count)
+
+
+def test_gpus_are_left_to_the_launcher(machine, monkeypatch):
+    started = machine(2, 2)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    processes.start_processes("train_wmt.py", options(processes=2))
+    assert not started
+    processes.start_processes("train_wmt.py", options(processes=2, use_cpu=True))
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"), [("max 100000", 4), ("250000 100000", 2), ("50000 100000", 1), ("800000 100000", 4)]
+)
+def test_cores_are_those_of_the_container(tmp_path, monkeypatch, limit, expected):
+    (tmp_path / "cpu.max").write_text(f"{limit}\n", encoding="ascii")
+    monkeypatch.setattr(processor, "CPU_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)), raising=False)
+    assert available_cores() == expected
+    (tmp_path / "cpu.max").unlink()
+    assert available_cores() == 4
+
+
+SETTINGS = {**TINY, "train": ("train.en", "train.de"), "eval_strategy": "no", "disable_tqdm": True}
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch) -> Callable[..., subprocess.Popen]:
+    """Starts `vaswani train` on two processes in a folder with a corpus."""
+    write_pairs(phrasebook("train")[:300], *(tmp_path / name for name in SETTINGS["train"]))
+    monkeypatch.chdir(tmp_path)
+
+    def start(*words: str, **settings: object) -> subprocess.Popen:
+        settings = {**SETTINGS, "output_dir": "run", "processes": 2, **settings}
+        return start_python(["-m", "vaswani_transformer", "train", *option_words(settings), *words])
+
+    return start
+
+
+@pytest.mark.system
+def test_two_processes_train_the_weights_of_one(train):
+    settings = {"dropout": 0.0, "max_steps": 6, "save_steps": 6}
+    # So that Adam does not make large updates of rounding errors.
+    settings |= {"lr_scheduler_type": "constant_with_warmup", "learning_rate": 1e-2, "adam_epsilon": 1e-2}
+    call_recipe("train_wmt.py", *option_words({**SETTINGS, **settings, "output_dir": "one"}))
+    training = train(**settings)
+    output, errors = training.communicate(timeout=BOUND)
+    assert training.returncode == 0, errors
+    assert output.count("parameters\n") == 1
+    assert RunRecord.load("run/all_results.json").training.processes == 2
+    expected, weights = (load_file(f"{name}/model.safetensors") for name in ("one", "run"))
+    for name, matrix in expected.items():
+        torch.testing.assert_close(weights[name], matrix, rtol=1e-4, atol=1e-6)
+
+
+def children(process: subprocess.Popen) -> list[Path]:
+    numbers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
+    return [Path("/proc", number) for number in numbers]
+
+
+@pytest.mark.system
+def test_a_signal_to_the_first_process_ends_all_with_a_checkpoint_and_one_line(train):
+    settings = {"max_steps": 100_000, "save_steps": 5, "save_total_limit": 2}
+    training = train(**settings)
+    wait_for(lambda: list_checkpoints("run"))
+    training.send_signal(signal.SIGTERM)
+    _, errors = training.communicate(timeout=BOUND)
+    assert training.returncode == 143
+    assert [line for line in errors.splitlines() if line.startswith("vaswani train")][1:] == [
+        "vaswani train: interrupted; continue with --resume"
+    ]
+    last = max(list_checkpoints("run"))
+    training = train("--resume", **settings)
+    wait_for(lambda: max(list_checkpoints("run"), default=0) > last)
+    (other,) = children(training)
+    training.kill()
+    training.communicate()
+    wait_for(lambda: not other.exists())
+    settings["max_steps"] = max(list_checkpoints("run")) + 1
+    call_recipe("train_wmt.py", *option_words({**SETTINGS, **settings, "output_dir": "run"}), "--resume")
+    assert max(list_checkpoints("run")) == settings["max_steps"]
+
+
+@pytest.mark.system
+def test_a_process_ends_although_the_first_ended_while_it_imported(train):
+    training = train()
+    wait_for(lambda: children(training))
+    (other,) = children(training)
+    training.kill()
+    training.communicate()
+    wait_for(lambda: not other.exists())
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ({"precision": "fp16"}, "fp16: the CPU would train in float32 instead"),  # before the processes are joined
+        ({"source_tokens": 90, "target_tokens": 90}, "a batch of 1 sentences cannot be divided into 2"),
+    ],
+)
+def test_a_mistake_is_reported_once(train, mistake, message):
+    training = train(**mistake)
+    _, errors = training.communicate(timeout=BOUND)
+    assert training.returncode == 1
+    assert errors.count(message) == 1
+    assert "Traceback" not in errors
+
+
+# Ranks of a launcher, and their main process.
 
 # Runs a script in a child with a session of its own.
 FORK = """
@@ -25,6 +234,30 @@ else:
     del sys.argv[0]
     runpy.run_path(sys.argv[0], run_name="__main__")
 """
+JOINS = """
+import os, signal, time
+from datetime import timedelta
+from vaswani_transformer.system.processes import join_process_group
+signal.signal(signal.SIGTERM, lambda *_: (print('terminated', flush=True), os._exit(0)))
+join_process_group(True, timedelta(minutes=1))
+print('joined', flush=True)
+time.sleep(3)
+print('end', flush=True)
+"""
+# Rank 0 serves the store; its work takes longer than a collective operation waits.
+WAITS = """
+import os, time, torch
+from vaswani_transformer.system.faults import joined_processes
+from vaswani_transformer.system.processes import main_process_first, on_main_process
+with joined_processes('script.py', 0.1, 'repeat the command'):
+    assert on_main_process(lambda: time.sleep(8) or 'result') == 'result'
+    with main_process_first():
+        print(time.monotonic(), flush=True)
+        time.sleep(1)
+    if os.environ['RANK'] == '0':
+        time.sleep(1000)
+    torch.distributed.barrier()
+"""
 
 
 def write(path: Path, text: str) -> Path:
@@ -32,47 +265,25 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("launched", [True, False])
 def test_a_process_ends_with_its_launcher_but_not_with_its_shell(tmp_path: Path, launched: bool) -> None:
-    script = write(
-        tmp_path / "script.py",
-        f"{JOIN}import os, signal, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('terminated', flush=True), os._exit(0)))\n"
-        "join_process_group(True, timedelta(minutes=1))\n"
-        "print('joined', flush=True)\n"
-        "time.sleep(3)\n"
-        "print('end', flush=True)\n",
-    )
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TORCHELASTIC")}
     if launched:
         environment["TORCHELASTIC_RUN_ID"] = "none"
-    launcher = start_python([write(tmp_path / "fork.py", FORK), script], environment=environment)
+    scripts = [write(tmp_path / "fork.py", FORK), write(tmp_path / "script.py", JOINS)]
+    launcher = start_python(scripts, environment=environment)
     process = int(launcher.stdout.readline())
     assert launcher.stdout.readline() == "joined\n"
     launcher.send_signal(signal.SIGKILL)
     assert launcher.stdout.readline() == ("terminated\n" if launched else "end\n")
     launcher.communicate()
-    until = time.monotonic() + BOUND
-    while Path(f"/proc/{process}").exists() and time.monotonic() < until:  # an orphan, not ours to wait for
-        time.sleep(0.1)
+    wait_for(lambda: not Path(f"/proc/{process}").exists())  # an orphan, not ours to wait for
 
 
+@pytest.mark.system
 def test_ranks_without_a_launcher_wait_for_the_main_process_at_work_but_not_for_a_dead_one(tmp_path: Path) -> None:
-    """Rank 0 serves the store; its work takes longer than a collective operation waits."""
-    script = write(
-        tmp_path / "script.py",
-        "import os, time, torch\n"
-        "from vaswani_transformer.system.faults import joined_processes\n"
-        "from vaswani_transformer.system.processes import main_process_first, on_main_process\n"
-        "with joined_processes('script.py', 0.1, 'repeat the command'):\n"
-        "    assert on_main_process(lambda: time.sleep(8) or 'result') == 'result'\n"
-        "    with main_process_first():\n"
-        "        print(time.monotonic(), flush=True)\n"
-        "        time.sleep(1)\n"
-        "    if os.environ['RANK'] == '0':\n"
-        "        time.sleep(1000)\n"
-        "    torch.distributed.barrier()\n",
-    )
+    script = write(tmp_path / "script.py", WAITS)
     group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     group["ACCELERATE_USE_CPU"] = "true"
     ranks: list[subprocess.Popen] = []

@@ -7,6 +7,7 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -17,8 +18,7 @@ import pytest
 import yaml
 from helpers import REPOSITORY, run_recipe
 
-from vaswani_transformer.data import public_corpora
-from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, public_corpus
+from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicFile
 
 
 TREES = b"((S (NP (NN Cats)) (VP (VBP sleep)) (. .)))\n((TITLE (NN Mice)))\n((CIT (NN 7)))\n"
@@ -28,13 +28,13 @@ CAPTIONS = b"A dog.\nTwo dogs.\n"
 class Server(ThreadingHTTPServer):
     """Serves contents by path, counts the requests, and fails for `refused`."""
 
-    contents: dict[str, bytes]
     refused: str | None = None
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}/"
         self.asked: Counter[str] = Counter()
+        self.contents: dict[str, bytes] = {}
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -64,16 +64,12 @@ def server(monkeypatch, tmp_path) -> Iterator[Server]:
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", tmp_path / "cache")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    entry = {
-        "url": "",
-        "files": {
-            "a.mrg.gz": {"sha256": hashlib.sha256(TREES).hexdigest(), "parts": ["1.tree", "2.tree"]},
-            "b/text.gz": {"sha256": hashlib.sha256(CAPTIONS).hexdigest(), "parts": ["text.gz"]},
-        },
+    files = {
+        "a.mrg.gz": PublicFile(hashlib.sha256(TREES).hexdigest(), ["1.tree", "2.tree"]),
+        "b/text.gz": PublicFile(hashlib.sha256(CAPTIONS).hexdigest(), ["text.gz"]),
     }
     with Server() as server:
-        entry["url"] = server.url
-        monkeypatch.setitem(public_corpora._TABLE, "craft", public_corpora._TABLE["craft"] | entry)
+        monkeypatch.setitem(PUBLIC_CORPORA, "craft", replace(PUBLIC_CORPORA["craft"], url=server.url, files=files))
         # As upstream: spaces before parentheses, and a tree on two lines.
         first = b"( (S (NP (NN Cats))\n     (VP (VBP sleep)) (. .)) )\n( (TITLE (NN Mice )) )\n"
         server.contents = {"1.tree": first, "2.tree": b"( (CIT (NN 7)) )\n", "text.gz": gzip.compress(CAPTIONS)}
@@ -94,7 +90,7 @@ def text_of(path: Path) -> bytes:
 def test_a_copy_has_the_texts_of_the_corpus(name, shared_data, tmp_path):
     done = get(name, "--from", shared_data, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    corpus = public_corpus(name)
+    corpus = PUBLIC_CORPORA[name]
     assert corpus.licence in done.stdout
     assert corpus.source in done.stdout
     (original,) = (path for path in shared_data.iterdir() if path.name in (name, *corpus.other_names))
@@ -123,7 +119,7 @@ def test_configurations_name_files_of_the_corpora():
             for path in value if isinstance(value, list) else [value]:
                 if str(path).startswith("data/"):
                     _, name, file = path.split("/", 2)
-                    assert file in public_corpus(name).files, f"{config}: {path}"
+                    assert file in PUBLIC_CORPORA[name].files, f"{config}: {path}"
                     seen.add(name)
     assert len(seen) > 2
 
@@ -146,12 +142,7 @@ def test_an_interrupted_download_continues(server, tmp_path):
     assert "1 of 2 files are new" in again.stdout
 
 
-def test_another_text_is_never_written(server, tmp_path):
-    server.contents["2.tree"] = b"( (CIT (NN 8)) )\n"
-    refused = get("craft", folder=tmp_path)
-    assert refused.returncode == 1
-    assert "a.mrg.gz" in refused.stderr
-    assert "--from" in refused.stderr
+def test_another_text_of_a_copy_is_never_written(server, tmp_path):
     copy = tmp_path / "copy" / "craft_treebank"
     copy.mkdir(parents=True)
     (copy / "a.mrg.gz").write_bytes(gzip.compress(b"((CIT (NN 8)))\n"))
@@ -160,29 +151,35 @@ def test_another_text_is_never_written(server, tmp_path):
     assert not [path for path in tmp_path.rglob("data/**/*") if path.is_file()]
 
 
-@pytest.mark.parametrize("sent", [b"<p>Try later.</p>", gzip.compress(CAPTIONS)[:-9]], ids=["a page", "a part"])
-def test_a_wrong_file_of_a_server_without_etag_is_downloaded_again(sent, server, tmp_path):
-    right = server.contents["text.gz"]
-    server.contents["text.gz"] = sent
+@pytest.mark.parametrize(
+    ("part", "sent"),
+    [
+        ("text.gz", b"<p>Try later.</p>"),
+        ("text.gz", gzip.compress(CAPTIONS)[:-9]),
+        ("2.tree", b"( (CIT (NN 8)) )\n"),
+    ],
+    ids=["a page", "a part", "another text"],
+)
+def test_a_wrong_file_of_a_server_without_etag_is_downloaded_again(part, sent, server, tmp_path):
+    right = server.contents[part]
+    server.contents[part] = sent
     refused = get("craft", folder=tmp_path)
     assert refused.returncode == 1
-    assert refused.stderr.startswith(f"get_data.py: {server.url}text.gz: ")
+    assert refused.stderr.startswith(f"get_data.py: {server.url}{'1.tree' if part == '2.tree' else part}: ")
     assert "repeat the command" in refused.stderr
-    server.contents["text.gz"] = right
+    assert "--from" in refused.stderr
+    assert not (tmp_path / "data" / "craft" / ("a.mrg.gz" if part == "2.tree" else "b/text.gz")).exists()
+    server.contents[part] = right
     done = get("craft", folder=tmp_path)
     assert done.returncode == 0, done.stderr
+    assert text_of(tmp_path / "data" / "craft" / "a.mrg.gz") == TREES
     assert text_of(tmp_path / "data" / "craft" / "b" / "text.gz") == CAPTIONS
-    assert server.asked["text.gz"] == 2
+    assert server.asked[part] == 2
 
 
-def test_a_wrong_text_or_archive_of_a_server_without_etag_is_downloaded_again(server, tmp_path, monkeypatch):
-    right = server.contents["2.tree"]
-    server.contents["2.tree"] = b"( (CIT (NN 8)) )\n"
-    assert "repeat the command" in get("craft", folder=tmp_path).stderr
-    server.contents["2.tree"] = right
-    assert get("craft", folder=tmp_path).returncode == 0
-    table = public_corpora._TABLE
-    monkeypatch.setitem(table, "tatoeba_en-de", table["tatoeba_en-de"] | {"archive": f"{server.url}deu-eng.zip"})
+def test_a_wrong_archive_of_a_server_without_etag_is_downloaded_again(server, tmp_path, monkeypatch):
+    corpus = replace(PUBLIC_CORPORA["tatoeba_en-de"], archive=f"{server.url}deu-eng.zip")
+    monkeypatch.setitem(PUBLIC_CORPORA, "tatoeba_en-de", corpus)
     server.contents["deu-eng.zip"] = b"<p>Try later.</p>"
     for asked in (1, 2):
         refused = get("tatoeba_en-de", folder=tmp_path)
@@ -230,7 +227,7 @@ def test_an_archive_is_split_as_the_corpus_was(name, server, shared_data, tmp_pa
             members.writestr(f"{stem}.txt", lines)
         path = f"{len(server.contents)}/{stem}-eng.zip"  # another each time, since what was downloaded is cached
         server.contents[path] = packed.getvalue()
-        monkeypatch.setitem(public_corpora._TABLE, name, public_corpora._TABLE[name] | {"archive": server.url + path})
+        monkeypatch.setitem(PUBLIC_CORPORA, name, replace(PUBLIC_CORPORA[name], archive=server.url + path))
 
     serve(archive)
     done = get(name, folder=tmp_path)
@@ -262,7 +259,9 @@ def test_an_archive_is_split_as_the_corpus_was(name, server, shared_data, tmp_pa
     serve(added)
     (written / changed[0]).unlink()
     refused = get(name, folder=tmp_path)
-    assert refused.stderr.startswith("get_data.py: 0 of the 4000 held-out pairs are in the archive; give --from")
+    assert (
+        ": has 0 of the 4000 held-out pairs; repeat the command to download it again, or give --from" in refused.stderr
+    )
 
 
 def test_mistakes_say_what_to_do(tmp_path):

@@ -96,8 +96,8 @@ def test_a_run_pushes_model_code_and_card_only(hub, pushed):
     files = hub.repositories["user/en-de"].files
     covered = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"}
     weights = {*covered, "generation_config.json", "manifest.json"}
-    names = "configuration modeling generation search_options beam_search step_decoder pipeline languages scores "
-    names += "encoding_lock"
+    names = "configuration modeling attention keywords generation search_options beam_search step_decoder pipeline "
+    names += "languages scores"
     code = {f"{name}_vaswani.py" for name in names.split()}
     run = {"README.md", "all_results.json", "learning_curve.png", "bleu_by_source_length.png", ".gitattributes"}
     translations = {f"translations.{split}.txt" for split in ("validation", "test", "test_last_checkpoint")}

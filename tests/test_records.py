@@ -7,7 +7,7 @@ from helpers import REPOSITORY
 from runs import run_results
 
 from vaswani_transformer.experiments.comparison import SweepRecord
-from vaswani_transformer.parsing.records import ParsingRecord
+from vaswani_transformer.parsing.scoring import ParsingRecord
 from vaswani_transformer.runs.model_card import departures
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.system.typed_json import from_json, to_json

@@ -60,9 +60,7 @@ def begin(directory: Path, settings: dict[str, Any], resume: bool = False) -> Pa
         ({"muon": True, "seed": 7}, "seed (42 then, 7 now), muon (False then, True now)"),
     ],
 )
-def test_another_training_is_not_resumed(
-    tmp_path: Path, corpus: list[str], changes: dict[str, Any], difference: str
-) -> None:
+def test_another_training_is_not_resumed(tmp_path, corpus, changes, difference):
     directory = tmp_path / "run"
     begin(directory, describe(corpus))
     before = (directory / "_run.json").read_bytes()
@@ -73,7 +71,7 @@ def test_another_training_is_not_resumed(
     assert begin(directory, describe(corpus), resume=True) is None
 
 
-def test_a_cooldown_has_one_length(tmp_path: Path, corpus: list[str]) -> None:
+def test_a_cooldown_has_one_length(tmp_path, corpus):
     lengths = {"max_steps": 100, "num_train_epochs": 4.0, "max_minutes": 20.0}
     begin(tmp_path, describe(corpus, cooldown=0.5, **lengths))
     for name, value in lengths.items():
@@ -87,20 +85,20 @@ def declared_options(kind: type) -> set[str]:
     return {name for base in bases for name in get_annotations(base)}
 
 
-def test_every_option_of_this_package_says_what_it_decides() -> None:
+def test_every_option_of_this_package_says_what_it_decides():
     for kind in (DataArguments, ModelArguments, RecipeTrainingArguments):
         silent = [field.name for field in fields(kind) if "decides" not in field.metadata]
         assert not declared_options(kind).intersection(silent)
 
 
 @pytest.mark.parametrize("name", [*FREE, "validation", "test", "replay_test"])
-def test_options_that_do_not_decide_the_weights_may_change(tmp_path: Path, corpus: list[str], name: str) -> None:
+def test_options_that_do_not_decide_the_weights_may_change(tmp_path, corpus, name):
     directory = tmp_path / "run"
     begin(directory, describe(corpus))
     assert begin(directory, describe(corpus, **{name: ["phrasebook"] if name not in FREE else 7}), resume=True) is None
 
 
-def test_another_corpus_is_not_resumed(tmp_path: Path, corpus: list[str]) -> None:
+def test_another_corpus_is_not_resumed(tmp_path, corpus):
     directory = tmp_path / "run"
     begin(directory, describe(corpus))
     other = [corpus[0], str(tmp_path / "b.de")]
@@ -111,7 +109,7 @@ def test_another_corpus_is_not_resumed(tmp_path: Path, corpus: list[str]) -> Non
         begin(directory, describe(corpus), resume=True)
 
 
-def test_a_run_without_a_checkpoint_can_resume_or_begin_anew(tmp_path: Path, corpus: list[str]) -> None:
+def test_a_run_without_a_checkpoint_can_resume_or_begin_anew(tmp_path, corpus):
     directory = tmp_path / "run"
     begin(directory, describe(corpus))
     (directory / "tokenizer.json").touch()
@@ -121,9 +119,7 @@ def test_a_run_without_a_checkpoint_can_resume_or_begin_anew(tmp_path: Path, cor
     assert load_record(directory)["seed"] == 7
 
 
-def test_a_run_with_results_is_neither_overwritten_nor_resumed_without_a_checkpoint(
-    tmp_path: Path, corpus: list[str]
-) -> None:
+def test_a_run_with_results_is_neither_overwritten_nor_resumed_without_a_checkpoint(tmp_path, corpus):
     directory = tmp_path / "run"
     (directory / "checkpoint-2").mkdir(parents=True)
     with pytest.raises(ValueError, match=r"holds no training to resume; leave out --resume"):
@@ -137,7 +133,7 @@ def test_a_run_with_results_is_neither_overwritten_nor_resumed_without_a_checkpo
         begin(directory, describe(corpus), resume=True)
 
 
-def test_what_is_known_later_is_added_to_the_record_and_compared(tmp_path: Path, corpus: list[str]) -> None:
+def test_what_is_known_later_is_added_to_the_record_and_compared(tmp_path, corpus):
     settings = describe(corpus)
     assert "precision" not in settings  # "auto"
     begin(tmp_path, settings)
@@ -149,7 +145,7 @@ def test_what_is_known_later_is_added_to_the_record_and_compared(tmp_path: Path,
     assert load_record(tmp_path)["vocabulary"] == "5"
 
 
-def test_a_run_is_locked_as_long_as_it_is_open(tmp_path: Path, corpus: list[str]) -> None:
+def test_a_run_is_locked_as_long_as_it_is_open(tmp_path, corpus):
     with open_run(tmp_path / "run", describe(corpus), resume=False):
         for resume in (False, True):
             again = open_run(tmp_path / "run", describe(corpus), resume)
@@ -158,9 +154,7 @@ def test_a_run_is_locked_as_long_as_it_is_open(tmp_path: Path, corpus: list[str]
     begin(tmp_path / "run", describe(corpus), resume=True)
 
 
-def test_without_locks_a_warning_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_locks_a_warning_says_so(tmp_path, monkeypatch, caplog):
     def flock(descriptor: int, kind: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

@@ -85,6 +85,7 @@ def check_scores(found: SearchTrace, number: int, candidate: Candidate, score: f
     ("rule", "alpha", "returned", "reason"),
     [
         ("never", 0.0, 1, StopReason.BOUND),
+        ("never", 0.6, 1, StopReason.LENGTH_LIMIT),
         (False, -1.0, 1, StopReason.BOUND),
         (True, 0.6, 2, StopReason.ENOUGH_FINISHED),
     ],
@@ -102,19 +103,10 @@ def test_the_search_stops_at_its_bound_and_no_earlier(talkative_model, rule, alp
         assert not any(reached[:-1])
         assert reached[-1] == (found.reason is not StopReason.LENGTH_LIMIT)
         for number, step in enumerate(found.steps, start=1):
-            best = step.candidates[step.live[0]].score / penalty(number, alpha, "gnmt")
+            length = found.length_limit if rule == "never" and alpha > 0 else number
+            best = step.candidates[step.live[0]].score / penalty(length, alpha, "gnmt")
             assert step.bound == (None if rule is True else pytest.approx(best, abs=1e-5))
     assert reasons == {reason, StopReason.LENGTH_LIMIT}
-
-
-def test_the_bound_of_never_has_the_largest_length(talkative_model):
-    found = trace(talkative_model, SOURCES[1])
-    assert found.length_limit == len(SOURCES[1]) + 8
-    for step in found.steps:
-        best = step.candidates[step.live[0]].score
-        assert step.bound == pytest.approx(best / penalty(found.length_limit, 0.6, "gnmt"), abs=1e-5)
-    assert found.reason is StopReason.LENGTH_LIMIT
-    assert len(found.steps) == found.length_limit
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"early_stopping": True}, {"bad_words_ids": [[5], [7, 8]]}])

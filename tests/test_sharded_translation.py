@@ -10,11 +10,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from datasets import Dataset
 from helpers import REPOSITORY, call_recipe
-from pyarrow import parquet
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import line_translation, sharded_translation
@@ -62,39 +60,30 @@ def test_shards_in_any_order_are_what_one_command_writes(translate, tmp_path, na
     assert not (tmp_path / f"{name}.shards").exists()
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (None, None),  # is missing
-        (lambda content: b"", "has 0 translations instead of 4"),
-        (lambda content: content[:-9], "is damaged"),
-        (lambda content: content[:20] + bytes([content[20] ^ 1]) + content[21:], "is damaged"),
-        (lambda content: gzip.compress(gzip.decompress(content)[:-5]), "has 3 translations instead of 4"),
-    ],
-    ids=["missing", "empty", "cut off", "changed", "a line less"],
-)
-def test_a_damaged_shard_is_translated_again(translate, tmp_path, damage, message, caplog):
+def test_damaged_and_missing_shards_are_translated_again(translate, tmp_path, caplog):
     translate(tmp_path / "whole")
-    for number in range(3):
-        translate(tmp_path / "out", "--shard", f"{number}/3")
-    shard = tmp_path / "out.shards" / "00001-of-00003.gz"
-    content = shard.read_bytes()
-    shard.unlink()
-    if damage is not None:
-        shard.write_bytes(damage(content))
+    for number in range(6):
+        translate(tmp_path / "out", "--shard", f"{number}/6")  # of two lines each
+    empty, cut_off, changed, shorter, missing, _ = shards = sorted((tmp_path / "out.shards").glob("*.gz"))
+    empty.write_bytes(b"")
+    cut_off.write_bytes(cut_off.read_bytes()[:-9])
+    content = changed.read_bytes()
+    changed.write_bytes(content[:20] + bytes([content[20] ^ 1]) + content[21:])
+    shorter.write_bytes(gzip.compress(gzip.decompress(shorter.read_bytes())[:-1]))
+    missing.unlink()
     translate(tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
     warnings = [each.getMessage() for each in caplog.records if "translated again" in each.getMessage()]
-    assert len(warnings) == (damage is not None)
-    assert all(f"{shard} {message}" in warning for warning in warnings)
+    counted = "has {} translations instead of 2"
+    messages = [counted.format(0), "is damaged", "is damaged", counted.format(1)]
+    for shard, message, warning in zip(shards[:4], messages, warnings, strict=True):
+        assert f"{shard} {message}" in warning
 
 
 def test_shards_of_an_earlier_version_are_refused_and_kept(translate, tmp_path):
     translate(tmp_path / "out", "--shard", "1/3")
     path = tmp_path / "out.shards" / "options.json"
-    record = json.loads(path.read_text(encoding="utf-8"))
-    del record["shards"]
-    path.write_text(json.dumps(record), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace('"shards"', '"parts"'), encoding="utf-8")
     with pytest.raises(SystemExit, match="was written by an earlier version; delete the folder"):
         translate(tmp_path / "out")
     assert (path.parent / "00001-of-00003.gz").exists()
@@ -110,20 +99,14 @@ def test_a_task_checks_its_own_shard_alone(translate, tmp_path):
     assert other.read_bytes() == b"damaged"
 
 
-def test_shards_of_one_number_only_are_collected(translate, tmp_path):
-    translate(tmp_path / "out", "--shard", "1/3")
-    with pytest.raises(SystemExit, match="holds part of another translation, which differs in shards"):
-        translate(tmp_path / "out", "--shard", "1/4")
-
-
 @pytest.mark.parametrize(("lines", "count"), [(LINES, 5), (LINES[-3:], 4)], ids=["unequal ranges", "an empty range"])
 def test_shards_have_all_lines_once(translate, source, tmp_path, lines, count, monkeypatch):
     source.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    monkeypatch.setattr(
-        line_translation,
-        "translate_in_batches",
-        lambda *args, **_: [(range(len(args[2])), [[Translation(each, [])] for each in args[2]])],
-    )
+
+    def repeat(model, tokenizer, lines, *args, **options):
+        return [(range(len(lines)), [[Translation(line, [])] for line in lines])]
+
+    monkeypatch.setattr(line_translation, "translate_in_batches", repeat)
     for number in range(count):
         translate(tmp_path / "out", "--shard", f"{number}/{count}")
     monkeypatch.setattr(ShardedTranslation, "translate", lambda *_: None)  # nothing is missing
@@ -150,10 +133,8 @@ def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, 
     together, errors = threading.Barrier(2), []
 
     def begin(beams: int) -> None:
-        options = TranslationOptions(
-            model=str(lively_model), input=str(source), output=str(tmp_path / "out"), num_beams=beams
-        )
-        translation = ShardedTranslation(options, 2)
+        names = {"model": str(lively_model), "input": str(source), "output": str(tmp_path / "out")}
+        translation = ShardedTranslation(TranslationOptions(**names, num_beams=beams), 2)
         together.wait()
         try:
             assert translation.begin() == [0, 1]
@@ -176,10 +157,9 @@ def test_rows_of_tables_are_lines(translate, source, tmp_path):
     rows = [{"en": line, "other": str(number)} for number, line in enumerate(LINES)]
     rows[3]["en"] = rows[3]["en"].replace(" ", "\n", 1)  # still one line
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
     Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
     translate(tmp_path / "expected")
-    for name in ("in.jsonl", "in.parquet", "saved"):
+    for name in ("in.jsonl", "saved"):
         translate(tmp_path / f"{name}.out", "--input", tmp_path / name, "--column", "en")
         assert (tmp_path / f"{name}.out").read_bytes() == (tmp_path / "expected").read_bytes()
         with pytest.raises(SystemExit, match="no column is called 'fr'"):
@@ -188,11 +168,8 @@ def test_rows_of_tables_are_lines(translate, source, tmp_path):
 
 @pytest.mark.system
 def test_a_task_of_slurm_translates_its_shard(source, tmp_path, lively_model):
-    environment = {
-        **os.environ,
-        "SLURM_ARRAY_TASK_ID": "3",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "SLURM_ARRAY_TASK_ID": "3", "PATH": path}
     options = ["--model", lively_model, "--input", source, "--output", tmp_path / "out", "--max_new_tokens", 6]
     command = ["bash", "recipes/cluster/slurm.sh", 4, *options]
     subprocess.run([*map(str, command)], cwd=REPOSITORY, env=environment, check=True)

@@ -59,7 +59,6 @@ def test_candidates_are_the_likeliest_by_model_1(tokenizer, monkeypatch):
 def test_ctranslate2_searches_among_the_candidates(trained, tokenizer, tmp_path):
     """CTranslate2 chooses among the source tokens' candidates and the tokens that may occur anywhere."""
     engine = pytest.importorskip("vaswani_transformer.engines.ctranslate2")
-    translator = pytest.importorskip("vaswani_transformer.engines.ctranslate2").CTranslate2Translator
     greedy = copy.deepcopy(trained)
     greedy.generation_config.update(num_beams=1, length_penalty=None, early_stopping=None)
     sources = tokenizer([english for english, _ in PAIRS])["input_ids"]
@@ -67,7 +66,8 @@ def test_ctranslate2_searches_among_the_candidates(trained, tokenizer, tmp_path)
 
     def search(name: str, candidates: dict[str, list[str]]) -> list[list[int]]:
         directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / name, shortlist=candidates)
-        return [translator(directory).hypotheses([source])[0] for source in sources]
+        translator = engine.CTranslate2Translator(directory)
+        return [translator.hypotheses([source])[0] for source in sources]
 
     assert search("learned", learn_shortlist(tokenizer, PAIRS)) == targets
     few = {"": ["e", "n"], **{token: [token] for token in tokenizer.get_vocab()}}

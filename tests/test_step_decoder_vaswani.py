@@ -9,7 +9,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.model import step_decoder_vaswani
-from vaswani_transformer.model.step_decoder_vaswani import CACHE, ForwardDecoder, IncrementalDecoder, StepDecoder
+from vaswani_transformer.model.keywords_vaswani import CACHE
+from vaswani_transformer.model.step_decoder_vaswani import ForwardDecoder, IncrementalDecoder, StepDecoder
 
 
 def test_prefix_is_kept_and_searched_on_from(talkative_model):

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.engines.export_directory import UNUSED, save_stock_tokenizer
+from vaswani_transformer.engines.engine import UNUSED, save_stock_tokenizer
 
 
 TAGS = ("<2de>", "<2en>")

@@ -41,26 +41,33 @@ ALLOWED = {
 # What a file of `model/` may import of the others there. It is the order in which to read them.
 ALLOWED_IN_MODEL = {
     "languages_vaswani": set(),
-    "step_decoder_vaswani": set(),
+    "keywords_vaswani": set(),
+    "attention_vaswani": set(),
     "search_options_vaswani": set(),
+    "step_decoder_vaswani": {"attention_vaswani", "keywords_vaswani"},
     "beam_search_vaswani": {"step_decoder_vaswani"},
     "generation_vaswani": {
         "beam_search_vaswani",
+        "keywords_vaswani",
         "languages_vaswani",
         "search_options_vaswani",
         "step_decoder_vaswani",
     },
     "scores_vaswani": {"beam_search_vaswani"},
-    "encoding_lock_vaswani": set(),
     "pipeline_vaswani": {
-        "encoding_lock_vaswani",
         "generation_vaswani",
         "languages_vaswani",
         "scores_vaswani",
         "search_options_vaswani",
     },
     "configuration_vaswani": {"pipeline_vaswani"},
-    "modeling_vaswani": {"configuration_vaswani", "generation_vaswani", "step_decoder_vaswani"},
+    "modeling_vaswani": {
+        "attention_vaswani",
+        "configuration_vaswani",
+        "generation_vaswani",
+        "keywords_vaswani",
+        "step_decoder_vaswani",
+    },
     "parse_sequence_vaswani": {"beam_search_vaswani"},
     "parsing_vaswani": {
         "configuration_vaswani",
@@ -70,7 +77,7 @@ ALLOWED_IN_MODEL = {
         "parse_sequence_vaswani",
         "pipeline_vaswani",
     },
-    "tokenization_vaswani": {"encoding_lock_vaswani", "languages_vaswani"},
+    "tokenization_vaswani": {"languages_vaswani"},
 }
 
 

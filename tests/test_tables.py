@@ -1,14 +1,13 @@
 """Tables of every kind: the rows that they were written from, or one line that says what is wrong."""
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from corpus_folder import Folder
+from corpus_folder import error_of, load
 from datasets import Dataset, DatasetDict
 from pyarrow import parquet
-
-from vaswani_transformer.data.corpora import load_parallel_corpus
 
 
 PAIRS = [("one", "eins"), ('she said "no", twice', "sie sagte „nein“; zweimal"), ("two\u2028x ", " zwei"), ("", "drei")]
@@ -17,32 +16,32 @@ QUOTED = [*PAIRS, ("a\nb", 'c"\n\nd')]  # only CSV can have them
 TSV = ["one\teins", '"two" she said\tzwei', "three\tdrei"]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.b.json.xz", "a.parquet"])
+@pytest.mark.parametrize("columns", [("en", "de"), ("en_XX", "de_DE")])
+@pytest.mark.parametrize("is_nested", [True, False])
+def test_tables_have_texts_by_language_or_column(folder, name, columns, is_nested):
+    pairs = [dict(zip(columns, pair, strict=True)) for pair in PAIRS]
+    rows = [{"id": 7, **({"translation": {"fr": "un", **pair}} if is_nested else pair)} for pair in pairs]
+    write = folder.parquet if name == "a.parquet" else folder.json
+    assert load(write(name, rows), columns=columns) == PAIRS
 
 
-def load(*names: str | Path, **kwargs) -> list[tuple[str, str]]:
-    rows = load_parallel_corpus(names, "en", "de", **kwargs)["translation"][:]
-    return [(row["en"], row["de"]) for row in rows]
+def test_json_lines_may_be_blank_and_in_any_order_of_keys(folder):
+    name = folder.raw("a.jsonl", b'\n{"de": "eins", "en": "one"}\r\n \n{"en": "two", "de": "zwei"}')
+    assert load(name) == [("one", "eins"), ("two", "zwei")]
 
 
-def error_of(*names: str | Path, error_class: type[Exception] = ValueError, **kwargs) -> str:
-    with pytest.raises(error_class) as error:
-        load(*names, **kwargs)
-    assert error.type is error_class
-    assert "\n" not in str(error.value)
-    return str(error.value)
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+@pytest.mark.parametrize("is_nested", [True, False])
+def test_a_null_is_an_empty_sentence(folder, kind, is_nested):
+    pairs = [{"en": "a man", "de": "ein Mann"}, {"en": None, "de": "b"}, {"en": "c", "de": None}]
+    name = getattr(folder, kind)(f"a.{kind}", [{"translation": pair} for pair in pairs] if is_nested else pairs)
+    assert load(name) == [("a man", "ein Mann"), ("", "b"), ("c", "")]
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_csv_has_quoted_fields_of_any_text(folder, suffix):
+def test_csv_has_quoted_fields_of_any_text_and_columns_by_name_or_number(folder):
     header = ["id", " en ", "de"]
-    name = folder.csv(f"a.csv{suffix}", [header, *(["7", *pair] for pair in QUOTED)])
-    assert load(name) == QUOTED
-
-
-def test_csv_without_a_header_has_numbered_columns(folder):
+    assert load(folder.csv("a.csv.gz", [header, *(["7", *pair] for pair in QUOTED)])) == QUOTED
     name = folder.csv("a.csv", [[german, "7", english] for english, german in QUOTED])
     assert load(name, columns=["3", "1"]) == QUOTED
 
@@ -67,14 +66,6 @@ def test_quotes_of_tsv_are_text(folder, name):
     assert load(folder.lines(name, ["English\tGerman", *TSV]), columns=["English", "German"]) == expected
 
 
-@pytest.mark.parametrize("kind", ["json", "parquet"])
-@pytest.mark.parametrize("nested", [True, False])
-def test_columns_are_named(folder, kind, nested):
-    pairs = [{"en_XX": pair["en"], "de_DE": pair["de"]} for pair in ROWS]
-    rows = [{"id": 7, "translation": pair} for pair in pairs] if nested else [{"en": "x", **pair} for pair in pairs]
-    assert load(getattr(folder, kind)(f"a.{kind}", rows), columns=["en_XX", "de_DE"]) == PAIRS
-
-
 def test_tables_of_different_kinds_are_one_corpus(folder):
     rows, header = folder.json("a.jsonl", ROWS[:1]), folder.csv("c.csv", [["en", "de"]])
     assert load(rows, folder.parquet("b.parquet", ROWS[1:3]), header, folder.tmx("d.tmx", ROWS[3:])) == PAIRS
@@ -85,7 +76,7 @@ def test_a_pattern_is_its_files_in_sorted_order(folder):
         folder.parquet(f"part-{number}.parquet", [ROWS[number]])
     folder.json("last[1].jsonl", ROWS[:1])
     pattern = folder.path / "part-*.parquet"
-    assert load_parallel_corpus(pattern, "en", "de")["translation"][:] == ROWS
+    assert load(pattern) == PAIRS
     assert load(folder.path / "**" / "part-[01]*", folder.path / "last[1].jsonl") == [*PAIRS[:2], PAIRS[0]]
 
 
@@ -111,7 +102,6 @@ def test_a_directory_of_save_to_disk_is_a_table(folder):
             "no column is called 'de' in {'en': 'one', 'fr': 'un'}; name two with the option columns, as 1 2 if",
         ),
         (b"one,eins\n", ["1", "3"], 1, "no column is called '3' in {'1': 'one', '2': 'eins'}"),
-        (b"en,de,de\none,eins,un\n", None, 1, "two columns are called 'de'; rename one"),
     ],
 )
 def test_malformed_csv_is_refused_with_its_row(folder, content, columns, row, complaint):
@@ -121,11 +111,48 @@ def test_malformed_csv_is_refused_with_its_row(folder, content, columns, row, co
     assert complaint in message
 
 
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ('{"en": "a", "de": "b"', "not JSON"),
+        ("[1, 2]", "no column is called 'en' in [1, 2]"),
+        ('{"en": "a"}', "no column is called 'de' in {'en': 'a'}"),
+        ('{"en": "a", "de": ["b"]}', "the text in 'de' is no string: ['b']"),
+    ],
+)
+def test_a_bad_line_of_json_is_refused_with_its_number(folder, line, complaint):
+    name = folder.lines("a.jsonl", ['{"en": "a", "de": "b"}', "", line, "also bad"])
+    message = error_of(name)
+    assert message.startswith(f"{name}, row 3: ")
+    assert complaint in message
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet"])
+@pytest.mark.parametrize("is_nested", [True, False])
+@pytest.mark.parametrize("value", [0, ["b"]])
+def test_a_missing_column_and_a_value_that_is_no_text_are_refused(folder, kind, is_nested, value):
+    pair = {"en": "one", "de": value}
+    name = getattr(folder, kind)(f"a.{kind}", [{"translation": pair} if is_nested else pair])
+    assert error_of(name).startswith(f"{name}, row 1: the text in 'de' is no string: ")
+    for languages in (("en", "fr"), ("fr", "en")):
+        shown = f"{name}, row 1: no column is called 'fr' in {{'de': {value}, 'en': 'one'}}; name two"
+        assert error_of(name, languages=languages).startswith(shown)
+
+
 @pytest.mark.parametrize(("name", "mark"), [("a.csv", ","), ("a.tsv", "\t")])
 @pytest.mark.parametrize("lines", [[], ["en{mark}de"], ["en{mark}de", "{mark} "]])
 def test_tables_without_rows_are_refused(folder, name, mark, lines):
     name = folder.lines(name, [line.format(mark=mark) for line in lines])
     assert error_of(name).startswith(f"{name}: the corpus is empty")
+
+
+def test_a_damaged_parquet_file_is_refused(folder):
+    rows = [{"en": os.urandom(40).hex(), "de": "b"} for _ in range(1000)]
+    whole = Path(folder.parquet("whole.parquet", rows)).read_bytes()
+    garbled = whole[:100] + b"\xff" * 9000 + whole[9100:]
+    for content in (b"", b"nonsense" * 100, whole[:-100], garbled):
+        name = folder.raw("a.parquet", content)
+        assert error_of(name).startswith(f"{name}: ")
 
 
 def test_a_saved_directory_that_is_damaged_or_lacks_the_split_is_refused(folder):
@@ -135,7 +162,7 @@ def test_a_saved_directory_that_is_damaged_or_lacks_the_split_is_refused(folder)
     arrow = next(directory.rglob("*.arrow"))
     for damage in (lambda: arrow.write_bytes(arrow.read_bytes()[:40]), arrow.unlink):
         damage()
-        assert error_of(directory, split="test").startswith(f"{directory}: not whole (")
+        assert error_of(directory, split="test").startswith(f"{directory}: ")
 
 
 def test_texts_of_parquet_that_are_large_strings_or_coded_are_strings(folder):

@@ -1,7 +1,7 @@
 """Tokens as a reader expects them: their texts make up the sentence, and words begin where they should."""
 
 import pytest
-from foreign_models import PAIRS, fsmt_tokenizer, marian_tokenizer
+from foreign_models import PAIRS
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.visualization.tokens import shown_tokens
@@ -56,10 +56,3 @@ def test_only_the_last_token_may_have_half_a_character(tokenizer):
     tokens = tokenizer.tokenize("x🐈")
     texts, _ = shown_tokens(tokenizer, tokens[:-1])
     assert "".join(texts) == "x\ufffd"
-
-
-def test_tokenizers_of_other_toolkits(tmp_path):
-    marian = marian_tokenizer(tmp_path / "marian", separate_vocabs=False)
-    assert words(marian, "The old man reads.") == ["The", "old", "man", "reads", ".", "</s>"]
-    fsmt = fsmt_tokenizer(tmp_path / "fsmt", separate_vocabs=False)
-    assert words(fsmt, "The old man reads.") == ["The", "old", "man", "reads", ".", "</s>"]

@@ -7,11 +7,11 @@ import pytest
 import yaml
 from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_recipe
 from nltk import Tree
-from transformers import GenerationConfig, pipeline
+from transformers import pipeline
 
 from vaswani_transformer.options.data import TreebankOptions
-from vaswani_transformer.parsing.paper_numbers import PAPER_PARSING_SETTINGS
-from vaswani_transformer.parsing.records import ParsingRecord
+from vaswani_transformer.parsing.model_card import PAPER_PARSING_SETTINGS
+from vaswani_transformer.parsing.scoring import ParsingRecord
 from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
 
 
@@ -88,15 +88,12 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     assert "gold_copies (1 then, 2 now)" in other.stderr
 
 
-def test_a_greedy_parser_is_saved(settings, tmp_path):
-    call_recipe("train_parsing.py", *command({**settings, "num_beams": 1, "test": None}, tmp_path)[1:])
-    search = GenerationConfig.from_pretrained(tmp_path / "run")
-    assert (search.num_beams, search.length_penalty, search.max_new_tokens_over_source) == (1, None, 20)
-
-
-def test_words_and_labels_may_share_a_vocabulary(settings, tmp_path):
-    call_recipe("train_parsing.py", *command({**settings, "shared_vocabulary": True, "test": None}, tmp_path)[1:])
+def test_a_greedy_parser_whose_words_and_labels_share_a_vocabulary(settings, tmp_path):
+    changes = {"num_beams": 1, "shared_vocabulary": True, "test": None}
+    call_recipe("train_parsing.py", *command({**settings, **changes}, tmp_path)[1:])
     parser = pipeline("constituency-parsing", model=str(tmp_path / "run"))
+    search = parser.model.generation_config
+    assert (search.num_beams, search.length_penalty, search.max_new_tokens_over_source) == (1, None, 20)
     assert parser.model.config.target_vocab_size is None
     assert parser("The cat sleeps .", constrained=True)[0]["repairs"] == 0
 

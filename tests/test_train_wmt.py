@@ -56,6 +56,15 @@ def run(settings: dict, folder: Path, *overrides: str) -> subprocess.CompletedPr
     return run_recipe("train_wmt.py", "--config", config, *overrides)
 
 
+def results_of(directory: Path) -> dict:
+    return json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
+
+
+def log_of(directory: Path) -> list[dict]:
+    state = (directory / "checkpoint-4" / "trainer_state.json").read_text(encoding="utf-8")
+    return json.loads(state)["log_history"]
+
+
 @pytest.mark.system
 def test_text_files_become_a_scored_documented_translating_model(settings, tmp_path):
     result = run(settings, tmp_path, "--report_to", "tensorboard", "--eval_bleu", "5", "--generation_num_beams", "2")
@@ -63,11 +72,10 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
     directory = Path(settings["output_dir"])
     (folder,) = (directory / "runs").iterdir()
     tracked = EventAccumulator(str(folder)).Reload()
-    logged = json.loads((directory / "checkpoint-4" / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
-    losses = [entry["loss"] for entry in logged if "loss" in entry]
+    losses = [entry["loss"] for entry in log_of(directory) if "loss" in entry]
     assert [event.value for event in tracked.Scalars("train/loss")] == pytest.approx(losses, rel=1e-6)
     assert [event.step for event in tracked.Scalars("eval/bleu")] == [2, 4]
-    results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
+    results = results_of(directory)
     (event,) = tracked.Scalars("test/averaged_bleu")
     assert (event.step, event.value) == (4, pytest.approx(results["test"]["bleu"]["score"], rel=1e-6))
     for name in ("all_results.json", "README.md"):  # the corpus was given by its full name
@@ -107,8 +115,7 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     call_recipe("train_wmt.py", "--config", tmp_path / "config.yaml")
     directory = Path(settings["output_dir"])
-    logged = json.loads((directory / "checkpoint-4" / "trainer_state.json").read_text(encoding="utf-8"))["log_history"]
-    rates = [entry["learning_rate"] for entry in logged if "learning_rate" in entry]
+    rates = [entry["learning_rate"] for entry in log_of(directory) if "learning_rate" in entry]
     assert rates == pytest.approx([0, 5e-4, 1e-3, 5e-4])  # transformers' warm-up begins with a step at 0
     card = (directory / "README.md").read_text(encoding="utf-8")
     output = capsys.readouterr().out
@@ -122,8 +129,7 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
     chosen, *found, p_value = (float(group or 1) for group in shown.groups())  # no p: the first is the best
     assert chosen == (50.0 if p_value < 0.05 else 0.0)
     assert AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty == chosen
-    validation = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))["validation"]
-    assert validation["bleu"]["score"] == pytest.approx(found[chosen > 0], abs=0.006)
+    assert results_of(directory)["validation"]["bleu"]["score"] == pytest.approx(found[chosen > 0], abs=0.006)
     assert f"decoding as in section 6.1, with a length penalty of {chosen}." in card
     for row in ("cooccurrence_embeddings | true | false", "muon | true | false", "cooldown | 0.5 | 0"):
         assert f"\n| {row} |\n" in card
@@ -145,7 +151,7 @@ def test_one_model_of_both_directions(settings, tmp_path, error):
     result = run(settings, tmp_path, "--both_directions", "true", "--max_steps", "2", "--test", *settings["test"])
     assert result.returncode == 0, result.stderr
     directory = Path(settings["output_dir"])
-    results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
+    results = results_of(directory)
     config = AutoModelForSeq2SeqLM.from_pretrained(directory).config
     tokenizer = AutoTokenizer.from_pretrained(directory)
     assert config.language_tags == {code: tokenizer.convert_tokens_to_ids(f"<2{code}>") for code in ("en", "de")}
@@ -175,9 +181,8 @@ def test_a_run_is_never_overwritten_and_resumes_after_each_kind_of_end(settings,
     manifest = directory / "checkpoint-2" / "manifest.json"  # what this process has verified, it trusts
     saved = manifest.read_bytes()
     manifest.write_bytes(saved[:-9])
-    assert "holds no complete checkpoint to resume from; to start from the beginning, delete README.md" in error(
-        "--resume"
-    )
+    message = "holds no complete checkpoint to resume from; to start from the beginning, delete README.md"
+    assert message in error("--resume")
     manifest.write_bytes(saved)
 
     vocabulary = (directory / "tokenizer.json").read_bytes()
@@ -185,7 +190,7 @@ def test_a_run_is_never_overwritten_and_resumes_after_each_kind_of_end(settings,
     resumed = run(settings, tmp_path, "--resume", "--logging_steps", "2")
     assert resumed.returncode == 0, resumed.stderr
     assert "missing" not in resumed.stderr  # tied weights, which are saved once
-    results = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
+    results = results_of(directory)
     assert results["training"]["resumed_from"] == "checkpoint-2"
     assert (directory / "tokenizer.json").read_bytes() == vocabulary
 
@@ -196,7 +201,7 @@ def test_a_run_is_never_overwritten_and_resumes_after_each_kind_of_end(settings,
     (directory / "model.safetensors").unlink()
     scored = run(settings, tmp_path, "--resume")
     assert scored.returncode == 0, scored.stderr
-    again = json.loads((directory / "all_results.json").read_text(encoding="utf-8"))
+    again = results_of(directory)
     assert again["training"].pop("resumed_from") == "checkpoint-4"
     changing = {"seconds", "processor_seconds", "cost"}  # are measured
     for split in ("test", "validation", "test_last_checkpoint"):
@@ -221,10 +226,7 @@ def test_two_processes_of_accelerate_prepare_once_share_the_work_and_agree_with_
     launch = ["-m", "accelerate.commands.launch", "--config_file", REPOSITORY / "recipes" / "launch" / "2cpu.yaml"]
     together = run_python([*launch, RECIPE, "--config", "config.yaml"], folder=tmp_path)
     assert together.returncode == 0, together.stderr
-    results = [
-        json.loads((Path(directory) / "all_results.json").read_text(encoding="utf-8"))
-        for directory in (settings["output_dir"], changes["output_dir"])
-    ]
+    results = [results_of(Path(directory)) for directory in (settings["output_dir"], changes["output_dir"])]
     assert results[1]["run"]["command"] == "python train_wmt.py --config config.yaml"
     assert results[0]["data"]["cleaning"] == results[1]["data"]["cleaning"]
     assert [result["training"]["processes"] for result in results] == [1, 2]
@@ -267,10 +269,7 @@ def error(settings, tmp_path):
         ("--early_stopping_patience 2 --metric_for_best_model bleu", "bleu needs eval_bleu"),
         ("--early_stopping_patience 2 --cooldown 0.5", "early_stopping_patience: would end the training before its"),
         ("--num_train_epochs 2", "num_train_epochs: has no effect here; max_steps decides"),
-        (
-            "--max_steps -1 --max_minutes 1 --save_steps 0.5",
-            "save_steps: is a share of steps, whose number max_minutes",
-        ),
+        ("--max_steps -1 --max_minutes 1 --save_steps 0.5", "save_steps: is a share of steps, whose number max_"),
         ("--source_tokens 3", "source_tokens: a budget of 3 tokens cannot hold the longest sentence"),
         ("--source_language fr --test phrasebook", "source_language: is fr, but {corpus}/train.en is in en"),
         ("--resume", "holds no training to resume; leave out --resume"),

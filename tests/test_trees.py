@@ -78,8 +78,8 @@ def test_trees_may_span_lines(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(S (NN a))\n(S (NN b)))\n", "line 2: a bracket closes that was not opened"),
-        ("(S (NN a))\n(S (NN b)\n", "line 2: 1 brackets of the tree are not closed"),
+        ("(S (NN a))\n(S (NN b)))\n", "line 2: not one tree"),
+        ("(S (NN a))\n(S (NN b)\n\n(S (NN c))\n", "line 2: not one tree"),
         ("(S (NN a))\n\n(S (NN b) ())\n", r"line 3: the bracket \( ...\) must have either words or phrases"),
         ("(S (NN a) b)\n", r"line 1: the bracket \(S ...\) must have either words or phrases"),
         ("some text\n", "line 1: not one tree"),

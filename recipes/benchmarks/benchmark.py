@@ -53,14 +53,9 @@ def run_benchmark(
     as_markdown: Callable[[Result], str],
     plot: Callable[[Result, Path], None] | None = None,
 ) -> None:
-    """Run a benchmark with the options of the command line, and write `name.json` and `name.md`.
+    """Run a benchmark with the options of the command line, and write its files.
 
-    Args:
-        name: Name of the program and of its files.
-        arguments: Its options.
-        measure: Yields the result, or results that replace each other, so that an interruption leaves the last one.
-        as_markdown: Makes the table of a result, which is also printed.
-        plot: Draws a result into a file, `name.png`.
+    `measure` yields the result, or results that replace each other, so that an interruption leaves the last one.
     """
     (args,) = RecipeParser((arguments,)).parse()
     with exit_on_error(f"{name}.py"):

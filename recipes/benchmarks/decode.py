@@ -198,10 +198,10 @@ def measure_in_turn(
     for search in searches:
         search(sources[:4])  # the first call includes one-time work
     for _ in range(rounds):
-        for place, search in enumerate(track(searches, description)):
+        for index, search in enumerate(track(searches, description)):
             start = time.perf_counter()
-            outputs[place] = search(sources)
-            seconds[place] = min(seconds[place], time.perf_counter() - start)
+            outputs[index] = search(sources)
+            seconds[index] = min(seconds[index], time.perf_counter() - start)
     return seconds, outputs
 
 
@@ -263,9 +263,9 @@ def as_markdown(record: DecodeRecord) -> str:
 def measure(args: Arguments) -> Iterator[DecodeRecord]:
     """The tables so far, after each number of beams."""
     lines, translations = read_text(args.text, args.references)
-    chosen = [place for place in evenly_spaced(len(lines), args.sentences) if lines[place].strip()]
-    sentences = [lines[place].strip() for place in chosen]
-    references = translations and [translations[place] for place in chosen]
+    chosen = [index for index in evenly_spaced(len(lines), args.sentences) if lines[index].strip()]
+    sentences = [lines[index].strip() for index in chosen]
+    references = translations and [translations[index] for index in chosen]
     saved = open_model(args.model, model_type="vaswani")
     if args.device == "cpu":
         keep_freed_memory()

@@ -65,8 +65,6 @@ class Arguments(BenchmarkArguments):
     def __post_init__(self) -> None:
         if len({*self.seeds}) < max(SEEDS, len(self.seeds)):
             raise ValueError(f"seeds: a line needs {SEEDS} different ones, got {' '.join(map(str, self.seeds))}")
-        if not self.name:
-            raise ValueError("change: needs words, which name the line's files")
         for name in ("validation", "test"):
             if len(getattr(self, name)) != 2:
                 raise ValueError(f"{name}: give two files, sources and references")
@@ -82,16 +80,11 @@ class Entry:
     """Trainings with one configuration; lists have an item for each seed.
 
     Attributes:
-        change: Their change.
-        track: "paper" or "open".
-        run: Command, commit and machine of the first training.
+        run: Provenance of the first training.
         processes: Number of processes of a training.
-        seeds: Seeds of the trainings.
         logs: Directory of their logs and results, next to the table.
-        minutes: Duration of training.
         processor_minutes: Processor time of all processes.
-        validation: sacreBLEU of the validation set.
-        test: sacreBLEU of the test set.
+        validation, test: sacreBLEU.
     """
 
     change: str
@@ -141,11 +134,7 @@ def scores(directory: str, *test_sets: list[str]) -> list[float]:
 
 
 def train(args: Arguments) -> list[Path]:
-    """Train each unfinished seed; return the directories of the trainings.
-
-    Raises:
-        RuntimeError: A training failed.
-    """
+    """Train each unfinished seed; return the directories of the trainings."""
 
     def command(job: Job) -> list[str]:
         options = ["--config", args.training, "--seed", str(job.seed), "--output_dir", str(job.directory)]

@@ -31,7 +31,8 @@ from torch.nn import functional as F
 from train_worker import resident_bytes
 
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.model.modeling_vaswani import eager_attention_forward, restricted_attention_forward
+from vaswani_transformer.model.attention_vaswani import restricted_attention_forward
+from vaswani_transformer.model.modeling_vaswani import eager_attention_forward
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
@@ -111,8 +112,7 @@ class Arguments(DeviceArguments):
             raise ValueError(f"max_length, max_width: must be at least 32 and {8 * HEADS}")
 
 
-def random_states(args: Arguments, n: int, d: int) -> torch.Tensor:
-    """`[1, n, d]`"""
+def random_states(args: Arguments, n: int, d: int) -> torch.Tensor:  # [1, n, d]
     return torch.randn(1, n, d, device=args.device, dtype=getattr(torch, args.dtype))
 
 
@@ -256,19 +256,19 @@ def as_markdown(results: Table1Record) -> str:
 def plot(results: Table1Record, path: Path) -> None:
     """Plot measured times as points, and lines of the predicted growth through the largest of them."""
     figure = Figure(figsize=(11, 4.5), layout="constrained")
-    for place, (axes, axis) in enumerate(zip(figure.subplots(1, 2, sharey=True), ("n", "d"), strict=True)):
+    for column, (axes, axis) in enumerate(zip(figure.subplots(1, 2, sharey=True), ("n", "d"), strict=True)):
         sizes = (results.n if axis == "n" else results.d).sizes
         for number, (name, growth) in enumerate(PREDICTED.items()):
             times = [1000 * value for value in results.seconds[name][axis]]
             axes.plot(sizes, times, "o", color=f"C{number}", label=name)
-            line = [times[-1] * (size / sizes[-1]) ** growth[place] for size in sizes]
+            line = [times[-1] * (size / sizes[-1]) ** growth[column] for size in sizes]
             axes.plot(sizes, line, "--", color=f"C{number}", linewidth=1)
         fixed = f"d = {results.n.d}" if axis == "n" else f"n = {results.d.n}"
         axes.set(xscale="log", yscale="log", xlabel=f"{axis}, at {fixed}")
         axes.set_xticks(sizes, [str(size) for size in sizes])
         axes.set_xticks([], minor=True)
         axes.grid(alpha=0.3)
-        if not place:
+        if not column:
             axes.set_ylabel("milliseconds; dashed: growth by Table 1")
             axes.legend(fontsize="small")
     figure.savefig(path, dpi=120)

@@ -1,13 +1,11 @@
 """A process that trains one system for `train.py`, with the checkout of the package in PYTHONPATH, if any.
 
-It trains one step, and then for the number of seconds in each line of standard input; or a number of steps with a
-checkpoint at the end. After each turn it writes a `Turn` as a line of JSON. It uses only names of the package that all
-releases have.
+It trains one step, and then for the number of seconds in each line of standard input. After each turn it writes a
+`Turn` as a line of JSON. It uses only names of the package that all releases have.
 """
 
 import json
 import math
-import os
 import sys
 import tempfile
 import time
@@ -42,7 +40,6 @@ from vaswani_transformer import (
 
 
 WARMUP = 4000
-FOREVER = 10**6  # steps; standard input ends the training
 
 
 @dataclass(frozen=True)
@@ -56,8 +53,6 @@ class Work:
         tokens: Source and target tokens of a batch.
         bf16: Whether to compute in bfloat16 where PyTorch's autocast does.
         use_cpu: Whether to ignore accelerators.
-        corpus_name: The corpus in `data`.
-        steps: Steps to train without a pause; None to train in turns.
     """
 
     system: str
@@ -66,11 +61,9 @@ class Work:
     tokens: int
     bf16: bool
     use_cpu: bool
-    corpus_name: str = "corpus"
-    steps: int | None = None
 
     def corpus(self) -> Dataset:
-        return load_from_disk(Path(self.data, self.corpus_name))
+        return load_from_disk(Path(self.data, "corpus"))
 
     def tokenizer(self) -> VaswaniTokenizer:
         return VaswaniTokenizer.from_pretrained(Path(self.data, "tokenizer"), trust_remote_code=False)
@@ -82,14 +75,13 @@ class Work:
         """Arguments of both trainers: the paper's optimizer, and a log every 50 steps."""
         return {
             "output_dir": folder,
-            "max_steps": self.steps or FOREVER,
+            "max_steps": 10**6,  # standard input ends the training
             "adam_beta2": 0.98,
             "adam_epsilon": 1e-9,
             "max_grad_norm": 0.0,
             "bf16": self.bf16,
             "use_cpu": self.use_cpu,
-            "save_strategy": "steps" if self.steps else "no",
-            "save_steps": self.steps or FOREVER,
+            "save_strategy": "no",
             "logging_steps": 50,
             "disable_tqdm": True,
             "report_to": "none",
@@ -124,11 +116,11 @@ def resident_bytes(name: str) -> int:
 class Turns(TrainerCallback):
     """Counts the trained batches, and waits at the end of each turn for the next one."""
 
-    def __init__(self, results: TextIO, limit: float) -> None:
-        self._results, self._turn, self._limit = results, Turn(), limit
+    def __init__(self, results: TextIO) -> None:
+        self._results, self._turn = results, Turn()
+        self._limit, self._began = 0.0, time.perf_counter()  # the first turn is one step
         self._collated: deque[tuple[int, int, tuple[int, int, int]]] = deque()  # trainers collate ahead
         self._before = resident_bytes("VmRSS")
-        self._began = time.perf_counter()
 
     def counted(self, collate: Callable[[list], Any]) -> Callable[[list], Any]:
         """Wrap a collator, so that its batches are counted at the end of their step."""
@@ -142,9 +134,6 @@ class Turns(TrainerCallback):
 
         return collate_and_count
 
-    def on_train_begin(self, *_: Any, **__: Any) -> None:
-        self._began = time.perf_counter()
-
     def on_step_end(self, *_: Any, **__: Any) -> None:
         source, target, shape = self._collated.popleft()
         self._turn.tokens += source + target
@@ -152,27 +141,14 @@ class Turns(TrainerCallback):
         self._turn.shapes.append(shape)
         if time.perf_counter() - self._began < self._limit:
             return
-        self._report()
-        if not (line := sys.stdin.readline()):
-            raise SystemExit
-        self._turn, self._limit, self._began = Turn(), float(line), time.perf_counter()
-
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        self._report()
-
-    def _report(self) -> None:
-        """Write the turn that ends now."""
         if torch.accelerator.is_available():
             torch.accelerator.synchronize()
         self._turn.seconds = time.perf_counter() - self._began
-        self._turn.peak_bytes = self._peak_bytes()
-        # In a single write, because several processes share the pipe.
-        print(json.dumps(asdict(self._turn)) + "\n", end="", file=self._results, flush=True)
-
-    def _peak_bytes(self) -> int:
-        if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-            return torch.cuda.max_memory_allocated()
-        return resident_bytes("VmHWM") - self._before
+        self._turn.peak_bytes = torch.cuda.max_memory_allocated() or resident_bytes("VmHWM") - self._before
+        print(json.dumps(asdict(self._turn)), file=self._results, flush=True)
+        if not (line := sys.stdin.readline()):
+            raise SystemExit
+        self._turn, self._limit, self._began = Turn(), float(line), time.perf_counter()
 
 
 def train_ours(work: Work, turns: Turns, folder: str, **options: Any) -> None:
@@ -199,7 +175,7 @@ def train_marian(work: Work, turns: Turns, folder: str) -> None:
     sentences = work.tokens * len(corpus) // sum(corpus["target_length"][:])
     arguments = Seq2SeqTrainingArguments(
         **work.options(folder),
-        per_device_train_batch_size=max(1, sentences // int(os.environ.get("WORLD_SIZE", "1"))),
+        per_device_train_batch_size=sentences,
         train_sampling_strategy="group_by_length",
         label_smoothing_factor=0.1,
         lr_scheduler_type="inverse_sqrt",
@@ -284,11 +260,10 @@ def train_plain(work: Work, turns: Turns, folder: str) -> None:
             turns.on_step_end()
 
 
-MARIAN = "MarianMTModel in Seq2SeqTrainer"
 SYSTEMS: dict[str, Callable[[Work, Turns, str], None]] = {
     "ours": train_ours,
     "ours, compiled": partial(train_ours, torch_compile=True),
-    MARIAN: train_marian,
+    "MarianMTModel in Seq2SeqTrainer": train_marian,
     "torch.nn.Transformer": train_plain,
 }
 
@@ -296,4 +271,4 @@ SYSTEMS: dict[str, Callable[[Work, Turns, str], None]] = {
 if __name__ == "__main__":
     with redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as folder:  # trainers print their logs
         work = Work(**json.loads(sys.argv[1]))
-        SYSTEMS[work.system](work, Turns(sys.__stdout__, math.inf if work.steps else 0.0), folder)
+        SYSTEMS[work.system](work, Turns(sys.__stdout__), folder)

@@ -11,10 +11,7 @@ from helpers import REPOSITORY
 from torch import nn
 from transformers import AutoTokenizer
 
-from vaswani_transformer import (
-    VaswaniForConditionalGeneration,
-    VaswaniTokenizer,
-)
+from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.translation import translate_corpus
 
@@ -34,12 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def model() -> VaswaniForConditionalGeneration:
     """A model trained on the embedded corpus, loaded anew for each test."""
     return VaswaniForConditionalGeneration.from_pretrained(MODEL, trust_remote_code=False).eval()
-
-
-@pytest.fixture(scope="session")
-def model_directory() -> Path:
-    """Directory of that model."""
-    return MODEL
 
 
 @pytest.fixture(scope="session")

@@ -15,26 +15,19 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ENVIRONMENTS = Path(sys.prefix) / "clients"
 
-# What each client is installed from, on top of the project's environment, in the versions that PIP_CONSTRAINT names.
-CLIENTS = {
-    "peft": ["peft"],
-    "trainer": [],
-    "torchao": ["torchao"],
-    "lightning": ["lightning"],
-    "gradio": [],
-}
+# Packages to install on top of the project's environment, in the versions that PIP_CONSTRAINT names.
+CLIENTS = ("peft", "torchao")
 
 
 def make_environment(name: str) -> Path:
-    """Python of the client's environment, which has the packages of this one beneath its own."""
+    """Python of the client's environment, which has the packages of this environment beneath its own."""
     folder = ENVIRONMENTS / name
     python = folder / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", folder], check=True)
     packages = sysconfig.get_path("purelib", vars={"base": str(folder)})
     beneath = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
     Path(packages, "project.pth").write_text(beneath, encoding="utf-8")
-    if CLIENTS[name]:
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *CLIENTS[name]], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", name], check=True)
     return python
 
 

@@ -14,7 +14,7 @@ from transformers import FSMTTokenizer, GenerationConfig
 
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .weights import Weights, equal_heads, model_from_weights
+from .weights import Weights, model_from_weights
 
 
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")  # ids 0 to 3, not in dictionary files
@@ -145,13 +145,11 @@ def from_fairseq(checkpoint: FairseqCheckpoint) -> VaswaniForConditionalGenerati
         positions = {"position_encoding": "learned", "max_position_embeddings": len(table)}
     model = model_from_weights(
         checkpoint.weights,
-        num_heads=equal_heads(*(settings.get(f"{stack}_attention_heads") for stack in ("encoder", "decoder"))),
+        heads=(settings.get("encoder_attention_heads"), settings.get("decoder_attention_heads")),
         activation=_ACTIVATIONS.get(activation, activation),
         dropout=settings.get("dropout", 0.1),
         attention_dropout=settings.get("attention_dropout", 0.0),
         activation_dropout=settings.get("activation_dropout", 0.0),
-        layer_norm_eps=1e-5,  # PyTorch's default
-        zero_padding_embedding=False,
         source_language=settings["source_lang"],
         target_language=settings["target_lang"],
         **_TOKENS,

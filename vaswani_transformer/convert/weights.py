@@ -4,10 +4,9 @@ import re
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, PreTrainedModel
 
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 
 
 Weights = dict[str, torch.Tensor]
@@ -25,15 +24,16 @@ _RENAMED = (
 SPECIAL_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 _OUTPUT = "decoder.output_projection."
-# Tolerance for tables in float16 and angles computed in float32; other encodings differ by about 1.
-_ROUNDING = 1e-2
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.")
 
 
-def model_from_weights(weights: Weights, **fields: Any) -> VaswaniForConditionalGeneration:
+def model_from_weights(
+    weights: Weights, heads: tuple[int | None, int | None], **fields: Any
+) -> VaswaniForConditionalGeneration:
     """A model with copies of the weights, in float32 and evaluation mode.
 
-    The weights determine the sizes, and which embeddings are tied to each other and to the softmax.
+    The weights determine the sizes, and which embeddings are tied to each other and to the softmax. The LayerNorm
+    epsilon is PyTorch's default.
 
     Args:
         weights: Weights by fairseq's names: `decoder.output_projection.weight` `[vocabulary, d_model]`, optionally
@@ -41,11 +41,18 @@ def model_from_weights(weights: Weights, **fields: Any) -> VaswaniForConditional
             stacks only if positions are learned. An encoder layer has `self_attn.{q,k,v,out}_proj`, `fc1`, `fc2`,
             `self_attn_layer_norm` and `final_layer_norm`; a decoder layer also has `encoder_attn.{q,k,v,out}_proj` and
             `encoder_attn_layer_norm`; each with `.weight` and `.bias`.
+        heads: Number of heads of the encoder and of the decoder.
         fields: Configuration fields that the weights do not determine.
 
     Raises:
         ValueError: A weight is missing, of another shape, or unknown; or the fields do not fit.
     """
+    if heads[0] is None or heads[0] != heads[1]:
+        raise ValueError(
+            f"encoder_attention_heads: {heads[0]} of the encoder and {heads[1]} of the decoder; only one number for "
+            "both can be expressed"
+        )
+    fields = {"num_heads": heads[0], "layer_norm_eps": 1e-5, "zero_padding_embedding": False, **fields}
     try:
         model = VaswaniForConditionalGeneration(VaswaniConfig(**_sizes(weights), **fields))
         state = {_renamed(name): weight for name, weight in weights.items()}
@@ -90,68 +97,3 @@ def _sizes(weights: Weights) -> dict[str, Any]:
         "encoder_layers": sum(match[1] == "encoder" for match in layers.values()),
         "decoder_layers": sum(match[1] == "decoder" for match in layers.values()),
     }
-
-
-def weights_by_fairseq_names(model: PreTrainedModel, layout: str, first: int) -> Weights:
-    """The weights by fairseq's names, without position tables.
-
-    Args:
-        model: A MarianMT or FSMT model of transformers.
-        layout: Its layout of sinusoids, a `position_encoding` of `VaswaniConfig`.
-        first: Row of the table for the first position.
-
-    Raises:
-        ValueError: The tables do not have these sinusoids.
-    """
-    weights = {name.removeprefix("model."): weight for name, weight in model.state_dict().items()}
-    for stack in ("encoder", "decoder"):
-        table = weights.pop(f"{stack}.embed_positions.weight")[first:].float()  # [positions, d_model]
-        positions = torch.arange(first, first + len(table), device=table.device)
-        if not torch.allclose(table, sinusoidal_positions(positions, table.shape[1], layout), rtol=0, atol=_ROUNDING):
-            raise ValueError(f"embed_positions: the {stack}'s are not the sinusoids of {model.config.model_type}")
-    return weights
-
-
-def model_from_transformers(
-    model: PreTrainedModel, weights: Weights, **positions: Any
-) -> VaswaniForConditionalGeneration:
-    """A model of this package with the weights, search and dtype of a MarianMT or FSMT model.
-
-    Args:
-        model: The source; it is not changed.
-        weights: Its weights by fairseq's names.
-        positions: Configuration fields that describe the positions.
-
-    Raises:
-        ValueError: The architecture of this package cannot express the model.
-    """
-    config, tokens = model.config, {name: getattr(model.config, name) for name in SPECIAL_IDS}
-    if not config.scale_embedding:
-        raise ValueError("scale_embedding: is false, but embeddings are always multiplied by sqrt(d_model), as in 3.4")
-    converted = model_from_weights(
-        weights,
-        num_heads=equal_heads(config.encoder_attention_heads, config.decoder_attention_heads),
-        activation=config.activation_function,
-        dropout=config.dropout,
-        attention_dropout=config.attention_dropout,
-        activation_dropout=config.activation_dropout,
-        layer_norm_eps=1e-5,  # PyTorch's default
-        zero_padding_embedding=False,
-        **tokens,
-        **positions,
-    )
-    search = model.generation_config.to_diff_dict()
-    search = {name: value for name, value in search.items() if name[0] != "_" and name != "transformers_version"}
-    # A new object: transformers does not load all fields of a generation_config that was derived from a config.
-    converted.generation_config = GenerationConfig(**{**tokens, **search, "length_penalty_type": "transformers"})
-    return converted.to(model.dtype)
-
-
-def equal_heads(encoder: int | None, decoder: int | None) -> int:
-    """The number of heads of both stacks; raises a ValueError if they differ or are unknown."""
-    if encoder is None or encoder != decoder:
-        raise ValueError(
-            f"encoder_attention_heads: {encoder} of the encoder and {decoder} of the decoder; "
-            f"only one number for both can be expressed"
-        )
-    return encoder

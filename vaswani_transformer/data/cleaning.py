@@ -59,9 +59,6 @@ def clean_corpus(
 
     Returns:
         The kept pairs; and the numbers of pairs dropped as "empty", "too_long" and "ratio", and "kept".
-
-    Raises:
-        ValueError: Nothing is left.
     """
     # A slice: reading a column of a dataset row by row is slow.
     source, target = (np.asarray(encoded[column][:]) for column in ("source_length", "target_length"))

@@ -58,7 +58,7 @@ def load_parallel_corpus(
 
 @dataclass(frozen=True)
 class Corpus:
-    """Sentence pairs of a source, not loaded yet; the attributes are the arguments of `load_parallel_corpus`."""
+    """A corpus that is not loaded yet; the attributes are the arguments of `load_parallel_corpus`."""
 
     source: Source
     languages: tuple[str, str]
@@ -68,11 +68,7 @@ class Corpus:
     streaming: bool = False
 
     def check(self) -> None:
-        """Read the first sentence pair of each file, to find most errors before reading any file completely.
-
-        Raises:
-            ValueError, OSError: As from `load_parallel_corpus`.
-        """
+        """Read the first sentence pair of each file, to find most errors before reading any file completely."""
         for pairs in self.source.readers(self.languages, self.split, self.columns):
             next(pairs, None)
 
@@ -94,7 +90,7 @@ class Corpus:
 
 
 def _rows(corpus: Corpus, version: str) -> Iterator[dict[str, dict[str, str]]]:
-    """The rows of a corpus; a changed file has another `version`."""
+    """The rows of a corpus; `datasets` reads a changed file again because its `version` is another."""
     is_empty = True
     for pair in chain.from_iterable(corpus.source.readers(corpus.languages, corpus.split, corpus.columns)):
         is_empty = is_empty and not any(map(str.strip, pair))
@@ -111,7 +107,7 @@ def resolve_languages(
     Suffixes also count before ".txt" and before the suffix of a compression. A language that is not named is None.
 
     Raises:
-        ValueError: A language is unknown; a suffix is another language's; or both languages are the same.
+        ValueError: A language is unknown, is not that of a suffix, or is source and target.
     """
     options, languages = ("source_language", "target_language"), [source_language, target_language]
     for source in map(find_source, corpora):

@@ -21,8 +21,16 @@ from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
 from ..options.data import MIXED, TRAINED_ON, DataArguments
 from ..system.files import Json, atomic_directory, file_errors_as_os_error, locked
-from ..system.manifests import Manifest, content_digest, digests_only, identify_tokenizer, require_same_origin
-from ..system.processes import available_cores, end_forks_with_this_process
+from ..system.manifests import (
+    TOKENIZER_FILES,
+    Manifest,
+    content_digest,
+    digests_only,
+    matching_files_digest,
+    require_same_origin,
+)
+from ..system.processes import end_forks_with_this_process
+from ..system.processor import available_cores
 from .cleaning import clean_corpus, encode_corpus
 from .corpora import Corpus, evenly_spaced, resolve_languages, sentences
 from .prepared_directory import TOKENIZER, TrainingData, load_prepared, load_tokenizer, read_notes
@@ -47,10 +55,15 @@ def with_languages(args: DataArguments, model: PreTrainedConfig | None = None) -
 
 def identify_inputs(args: DataArguments) -> dict[str, Json]:
     """Describe the corpora, by split, and the "tokenizer" by their content, for records."""
-    corpora: dict[str, Json] = {
+    inputs: dict[str, Json] = {
         split: corpus.source.identify(corpus.split, corpus.config) for split, corpus in _corpora(args).items()
     }
-    return {**corpora, TOKENIZER: None if args.tokenizer is None else identify_tokenizer(args.tokenizer)}
+    inputs[TOKENIZER] = None
+    if args.tokenizer is not None:
+        path = Path(args.tokenizer)
+        digest = matching_files_digest(path, TOKENIZER_FILES)  # None for one on the Hub
+        inputs[TOKENIZER] = {"file": str(path.absolute()), "sha256": digest} if digest else {"name": args.tokenizer}
+    return inputs
 
 
 def load_corpora(
@@ -58,7 +71,8 @@ def load_corpora(
 ) -> TrainingData:
     """Load the corpora encoded and cleaned, after preparing missing ones.
 
-    If another process is preparing them, wait for it.
+    If another process is preparing them, wait for it. A directory that was prepared from other corpora or with other
+    settings stays as it is.
 
     Args:
         args: Options of corpora and preparation, with the languages.
@@ -66,8 +80,7 @@ def load_corpora(
         inputs: The result of `identify_inputs`, if it is known.
 
     Raises:
-        ValueError: The directory was prepared from other corpora or with other settings, and is left as it is; a file
-            in it is damaged; or as from `load_parallel_corpus`, `VaswaniTokenizer.train` and `clean_corpus`.
+        ValueError: A file or the directory is damaged, or has other contents than the arguments say.
         OSError: A file is missing or cannot be written.
     """
     inputs = inputs or identify_inputs(args)
@@ -122,7 +135,8 @@ def _prepare(directory: Path, args: DataArguments, inputs: Mapping[str, Json], m
         corpora[split].check()
     texts = {split: corpora[split].load(cache) for split in splits}
     if TOKENIZER in missing:
-        tokenizer = tokenizer or _learn_tokenizer(corpora["train"].load(cache), args)
+        if tokenizer is None:
+            tokenizer = _learn_tokenizer(corpora["train"].load(cache), args)
         _require_tags(tokenizer, args)
         with _writing(directory / TOKENIZER, _origin(TOKENIZER, args, inputs)) as staged:
             tokenizer.save_pretrained(staged)
@@ -149,7 +163,6 @@ def _tags(args: DataArguments) -> list[str]:
 
 
 def _learn_tokenizer(corpus: Dataset, args: DataArguments) -> VaswaniTokenizer:
-    """A tokenizer trained on a sample of a corpus."""
     sample = corpus.select(evenly_spaced(len(corpus), args.tokenizer_sample))
     return VaswaniTokenizer.train(
         sentences(sample, args.languages),

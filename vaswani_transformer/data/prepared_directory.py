@@ -52,21 +52,15 @@ class TrainingData:
 
 
 def read_notes(directory: Path, part: str) -> dict[str, Json]:
-    """Read the origin of a part from its manifest: options, and the description of each corpus.
-
-    Raises:
-        ValueError: The part or its manifest is missing or damaged.
-    """
+    """Read the origin of a part from its manifest: options, and the description of each corpus."""
     try:
         return Manifest.load(directory / part).notes
-    except FileNotFoundError:
-        raise ValueError(f"prepared: {directory} has no {part}; prepare it first") from None
     except (OSError, ValueError) as error:
         raise _damage(directory, part, error) from None
 
 
 def _damage(directory: Path, part: str, reason: object) -> ValueError:
-    """The error for a damaged part. Other parts depend on the tokenizer, and must be prepared again with it."""
+    """The error for a damaged part; with the tokenizer, all parts must be prepared again."""
     deleted = directory if part == TOKENIZER else directory / part
     return ValueError(f"prepared: {directory / part}: {reason}; delete {deleted} to prepare it anew")
 
@@ -77,7 +71,7 @@ def load_prepared(
     """Map prepared corpora into memory: the training corpus, and other splits.
 
     Args:
-        directory: Directory of the prepared corpora.
+        directory: As `preparation.py` wrote it.
         splits: Splits to load in addition to "train".
         ratios: For each split that is mixed in, its pairs in an epoch for each pair of "train"; by default 1.
 
@@ -97,7 +91,7 @@ def load_prepared(
     tokenizer, tags = load_tokenizer(directory / TOKENIZER, option="prepared"), None
     if notes["train"]["both_directions"]:
         held_out = _by_direction(held_out)
-        languages = [str(notes["train"][name]) for name in ("source_language", "target_language")]
+        languages = (str(notes["train"][name]) for name in ("source_language", "target_language"))
         tags = {code: tokenizer.convert_tokens_to_ids(language_tag(code)) for code in languages}
     return TrainingData(
         tokenizer=tokenizer,
@@ -132,10 +126,6 @@ def _by_direction(corpora: Mapping[str, Dataset]) -> dict[str, Dataset]:
 
 
 def load_tokenizer(name: str | Path, *, option: str = "tokenizer") -> PreTrainedTokenizerBase:
-    """Load a tokenizer alone, without running remote code.
-
-    Raises:
-        ValueError: The tokenizer is missing or damaged, or it needs remote code. The message is one line.
-    """
+    """Load a tokenizer alone, without running remote code; a ValueError of one line says why it cannot be loaded."""
     with errors_begin_with(f"{option}: {name}"):
         return AutoTokenizer.from_pretrained(name, trust_remote_code=False)

@@ -8,13 +8,12 @@ pairs: `NAME.digests` lists the digests of the validation set, then of the test 
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+
+from ..system.typed_json import from_json
 
 
-_TABLE: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
-PUBLIC_CORPORA = tuple(_TABLE)
 _DIGEST_BYTES = 8
 
 Pair = tuple[str, str]
@@ -26,11 +25,11 @@ class PublicFile:
 
     Attributes:
         sha256: Digest of its text, in hexadecimal.
-        urls: Files whose concatenated texts it holds; empty without a public source.
+        parts: Names, below the corpus's `url`, of the files whose concatenated texts it holds.
     """
 
     sha256: str
-    urls: tuple[str, ...]
+    parts: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,7 @@ class PublicCorpus:
         licence: Its licence, or a note that none is stated.
         other_names: Names that its folder may have in a copy.
         files: Its files by name.
+        url: Address to which the names of parts are appended.
         missing: The reason why its files have no public source; None if they have one.
         archive: Address of a zip file of pairs that changes over time; None if each file has a source.
     """
@@ -50,22 +50,16 @@ class PublicCorpus:
     title: str
     source: str
     licence: str
-    other_names: tuple[str, ...]
+    other_names: list[str]
     files: dict[str, PublicFile]
-    missing: str | None
-    archive: str | None
+    url: str = ""
+    missing: str | None = None
+    archive: str | None = None
 
 
-def public_corpus(name: str) -> PublicCorpus:
-    """The entry of a corpus in the table; `name` is one of `PUBLIC_CORPORA`."""
-    entry = _TABLE[name]
-    files = {
-        file: PublicFile(each["sha256"], tuple(entry["url"] + part for part in each.get("parts", ())))
-        for file, each in entry["files"].items()
-    }
-    texts = {key: entry[key] for key in ("title", "source", "licence")}
-    source = {key: entry.get(key) for key in ("missing", "archive")}
-    return PublicCorpus(**texts, other_names=tuple(entry["other_names"]), files=files, **source)
+PUBLIC_CORPORA: dict[str, PublicCorpus] = from_json(
+    dict[str, PublicCorpus], json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+)
 
 
 def split_pairs(name: str, pairs: Sequence[Pair]) -> tuple[dict[str, list[Pair]], dict[str, list[int]]]:
@@ -85,7 +79,7 @@ def split_pairs(name: str, pairs: Sequence[Pair]) -> tuple[dict[str, list[Pair]]
         if (digest := pair_digest(pair)) in wanted:
             found[digest] = max(pair, found.get(digest, pair))  # if two differ in white space, the pinned one
     if len(found) < half:
-        raise ValueError(f"{len(found)} of the {len(pinned)} held-out pairs are in the archive; give --from")
+        raise ValueError(f"has {len(found)} of the {len(pinned)} held-out pairs")
     held_out = [set(side) for side in zip(*found.values(), strict=True)]
     splits = {"train": [pair for pair in pairs if pair[0] not in held_out[0] and pair[1] not in held_out[1]]}
     gone = {}

@@ -24,11 +24,7 @@ Columns = Sequence[str] | None
 
 @dataclass(frozen=True)
 class Source(ABC):
-    """A source of sentence pairs.
-
-    Attributes:
-        name: Its name in messages.
-    """
+    """A source of sentence pairs; messages call it `name`."""
 
     name: str
 
@@ -78,11 +74,10 @@ class Tables(Source):
         return [read_table(path, columns or languages, split) for path in self.files]
 
     def identify(self, split: str, config: str | None = None) -> list[Json]:
-        described: list[Json] = []
+        files: list[str | Path] = []
         for path in self.files:
-            files = load_saved(path, split).cache_files if path.is_dir() else [{"filename": path}]
-            described += [identify(file["filename"]) for file in files]
-        return described
+            files += [each["filename"] for each in load_saved(path, split).cache_files] if path.is_dir() else [path]
+        return list(map(identify, files))
 
 
 @dataclass(frozen=True)
@@ -112,14 +107,7 @@ class HubDataset(Source):
 
 
 def find_source(names: Names) -> Source:
-    """Open the source that names denote.
-
-    Args:
-        names: Two text files; or tables and patterns of them; or "phrasebook"; or a dataset of the Hub.
-
-    Raises:
-        ValueError: The files are neither tables nor two text files.
-    """
+    """The source of two text files; of tables and patterns of them; of "phrasebook"; or of a dataset of the Hub."""
     words = [str(each) for each in ([names] if isinstance(names, str | Path) else names)]
     name = " and ".join(words)
     files: list[Path] = []

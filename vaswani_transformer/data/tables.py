@@ -9,14 +9,13 @@ import csv
 import json
 import reprlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from datasets import Dataset, DatasetDict, IterableDataset, load_from_disk
 from pyarrow import parquet
 
+from ..system.console import errors_begin_with
 from .text_files import COMPRESSED, read_lines
 from .translation_memory import read_memory
 
@@ -52,9 +51,6 @@ def read_table(path: Path, keys: Sequence[str], split: str = "train") -> Iterato
         keys: Names of the columns of source and target, or numbers from 1 in CSV and TSV without a header; languages
             in a translation memory.
         split: The part to read from a directory that has several.
-
-    Raises:
-        ValueError: The file is damaged or lacks a column, or a row is malformed.
     """
     match table_kind(path):
         case "tmx":
@@ -105,17 +101,13 @@ def _delimited_rows(path: Path, keys: Sequence[str]) -> Rows:
     """The rows of CSV or TSV by column: a header names the columns, unless the keys are numbers."""
     names: list[str] = []
     for number, record in _records(path):
-        if not record and len(names) == 1:
-            record = [""]
-        elif not record:
+        if not record and len(names) != 1:
             continue  # a blank line, which is no row of several columns
+        record = record or [""]
         if not names and all(key.isdecimal() for key in keys):
-            names = [str(place) for place in range(1, len(record) + 1)]
+            names = [str(column) for column in range(1, len(record) + 1)]
         if not names:
             names = [name.strip() for name in record]
-            for key in keys:
-                if names.count(key) > 1:
-                    raise ValueError(f"{path}, row {number}: two columns are called {key!r}; rename one of them")
         elif len(record) != len(names):
             raise ValueError(
                 f"{path}, row {number}: the number of fields is {len(record)}, but {len(names)} in the first row; "
@@ -144,29 +136,14 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _parquet_rows(path: Path) -> Rows:
-    with _damage(path), parquet.ParquetFile(path) as file:
+    with errors_begin_with(str(path)), parquet.ParquetFile(path) as file:
         yield from enumerate((row for batch in file.iter_batches(_BATCH) for row in batch.to_pylist()), start=1)
 
 
 def load_saved(path: Path, split: str) -> Dataset:
-    """Map a directory of `save_to_disk` into memory; `split` counts if it has several.
-
-    Raises:
-        ValueError: It is damaged, or lacks the split.
-    """
-    with _damage(path):
-        saved = load_from_disk(str(path))
-    if not isinstance(saved, DatasetDict):
-        return saved
-    if split not in saved:
-        raise ValueError(f"{path}: has no split {split!r}, only {', '.join(saved)}; name a folder in it")
-    return saved[split]
-
-
-@contextmanager
-def _damage(path: Path) -> Iterator[None]:
-    """Name the file in the errors that pyarrow and `datasets` raise for a damaged file."""
-    try:
-        yield
-    except (ValueError, OSError, TypeError, LookupError, pa.ArrowException) as error:
-        raise ValueError(f"{path}: not whole ({' '.join(str(error).split())}); fetch or make it again") from None
+    """Map a directory of `save_to_disk` into memory; `split` counts if it has several."""
+    with errors_begin_with(str(path)):
+        saved = load_from_disk(path)
+        if isinstance(saved, DatasetDict) and split not in saved:
+            raise ValueError(f"has no split {split!r}, only {', '.join(saved)}; name a folder in it")
+        return saved[split] if isinstance(saved, DatasetDict) else saved

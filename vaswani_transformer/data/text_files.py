@@ -16,12 +16,7 @@ COMPRESSED = tuple(_ARCHIVES)
 
 @contextmanager
 def open_binary(path: Path) -> Iterator[BinaryIO]:
-    """Open a plain, .gz, .bz2 or .xz file for reading bytes.
-
-    Raises:
-        ValueError: On reading: the archive is damaged.
-        OSError: The file cannot be opened or read.
-    """
+    """Open a plain, .gz, .bz2 or .xz file for reading bytes; reading a damaged archive raises a ValueError."""
     with _ARCHIVES.get(path.suffix, open)(path, "rb") as file:
         try:
             yield file
@@ -41,20 +36,12 @@ def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
     """Sentences of a UTF-8 file, split at line feeds only, as alignment tools count lines.
 
     The file is read lazily; messages call it `name`.
-
-    Raises:
-        ValueError: A line is not UTF-8.
     """
     for number, line in enumerate(file, start=1):
-        encoding = "utf-8-sig" if number == 1 else "utf-8"  # a file from Windows may begin with a mark
         try:
-            text, reason = line.decode(encoding), "much of it is NUL"
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")  # a file from Windows may begin with a mark
         except UnicodeDecodeError as error:
-            text, reason = None, error.reason
-        is_utf_16 = line.count(b"\0") > len(line) // 4
-        if is_utf_16 or text is None:
-            other = "UTF-16" if is_utf_16 else "LATIN1"
             raise ValueError(
-                f"{name}, line {number}: not UTF-8 ({reason}); convert the file, as by iconv -f {other} -t UTF-8"
-            )
+                f"{name}, line {number}: not UTF-8 ({error.reason}); convert the file, as by iconv -f LATIN1 -t UTF-8"
+            ) from None
         yield text.removesuffix("\n").removesuffix("\r")

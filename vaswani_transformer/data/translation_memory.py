@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from xml.etree.ElementTree import Element, ParseError
+from xml.etree.ElementTree import Element
 
 from defusedxml.ElementTree import iterparse
 
+from ..system.console import errors_begin_with
 from .text_files import open_binary
 
 
@@ -22,9 +23,6 @@ def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str
 
     A language is matched by its code or, failing that, by one with a region: "en" by "en-US". If a unit has several
     variants in a language, the first counts.
-
-    Raises:
-        ValueError: The file is damaged, not well-formed or not TMX, or no unit has both languages.
     """
     codes: set[str] = set()
     has_pairs = False
@@ -48,19 +46,16 @@ def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str
 
 def _units(path: Path) -> Iterator[Element]:
     """The translation units of a file; their parent element is emptied, so that memory does not grow."""
-    with open_binary(path) as file:
-        try:
-            events = iterparse(file, events=("start", "end"))
-            _, body = next(events)
-            for event, element in events:
-                element.tag = element.tag.rpartition("}")[2]  # without a namespace
-                if event == "start" and element.tag == "body":
-                    body = element
-                elif event == "end" and element.tag == "tu":
-                    yield element
-                    body.clear()
-        except (ParseError, ValueError, LookupError) as error:  # not well-formed, an entity, or an unknown encoding
-            raise ValueError(f"{path}: not XML that can be read: {error}") from None
+    with open_binary(path) as file, errors_begin_with(str(path)):
+        events = iterparse(file, events=("start", "end"))
+        _, body = next(events)
+        for event, element in events:
+            element.tag = element.tag.rpartition("}")[2]  # without a namespace
+            if event == "start" and element.tag == "body":
+                body = element
+            elif event == "end" and element.tag == "tu":
+                yield element
+                body.clear()
 
 
 def _text(element: Element) -> str:

@@ -1,7 +1,4 @@
-"""Ensembles: several models that translate together, by the mean of their probabilities.
-
-This file does not go to the Hub: nothing else in this folder imports it.
-"""
+"""Ensembles: several models that translate together, by the mean of their probabilities."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -91,12 +91,16 @@ class LineTranslator:
     def __init__(self, models: list[SavedModel], options: TranslationOptions) -> None:
         saved, *ensemble = models
         self._options, self._tokenizer = options, saved.tokenizer
-        self._output = OutputLines(Directions(saved.config), options)
+        self._directions = Directions(saved.config)
+        self._columns: tuple[str, str] | None = None  # for source and target in JSON
+        if options.writes_json:
+            tag = self._directions.tag(None, options.target_language, is_required=True)
+            source, target = self._directions.languages(tag)
+            self._columns = source or "source", target or "target"
         self.model = saved.load_to_decode(options.precision)
         self._generate_kwargs = with_forced_words(options.generate_kwargs, saved.tokenizer)
         if options.engine is not None:
-            engine = ExportedModel(options.engine, self.model, saved.tokenizer)
-            self._generate_kwargs["engine"] = engine.generate
+            self._generate_kwargs["engine"] = ExportedModel(options.engine, self.model, saved.tokenizer).generate
         if ensemble:
             members = [each.load_to_decode(options.precision) for each in ensemble]
             self._generate_kwargs["custom_generate"] = Ensemble(members)
@@ -108,7 +112,7 @@ class LineTranslator:
         the lines.
 
         Returns:
-            For each line in order, the output of `OutputLines` for each of its `num_return_sequences` translations.
+            For each line in order, a line for each of its `num_return_sequences` translations, line feed included.
         """
         options = self._options
         torch.manual_seed(int(np.random.SeedSequence([options.seed, number]).generate_state(1)[0]))
@@ -132,35 +136,16 @@ class LineTranslator:
         return [line for each in translations for line in each]
 
     def _line(self, source: str, translation: Translation) -> bytes:
-        return self._output.line(source, translation.text, translation.score.line if translation.score else {})
-
-
-class OutputLines:
-    """Formats translations as lines.
-
-    Args:
-        directions: Directions of the model.
-        options: Options of the output.
-
-    Raises:
-        ValueError: The output is JSON, and no target language is named for a model with several directions.
-    """
-
-    def __init__(self, directions: Directions, options: TranslationOptions) -> None:
-        self._directions = directions
-        self._columns: tuple[str, str] | None = None  # for source and target in JSON
-        if options.writes_json:
-            source, target = directions.languages(directions.tag(None, options.target_language, is_required=True))
-            self._columns = source or "source", target or "target"
-
-    def line(self, source: str, translation: str, facts: Mapping[str, object]) -> bytes:
-        """The line of a translation, line feed included.
-
-        In JSON it has the `facts`, and the source without a language tag, which training adds itself.
-        """
-        # Some tools take U+2028 and similar characters for line ends.
-        text = " ".join(translation.splitlines())
+        """The line of a translation: its text; or JSON with the scores, and the source without a language tag."""
+        text = _one_line(translation.text)
         if self._columns is not None:
-            source = " ".join(self._directions.split(source)[1].splitlines())
-            text = json.dumps({self._columns[0]: source, self._columns[1]: text, **facts}, ensure_ascii=False)
+            source_column, target_column = self._columns
+            record = {source_column: _one_line(self._directions.split(source)[1]), target_column: text}
+            scores = translation.score.line if translation.score else {}
+            text = json.dumps({**record, **scores}, ensure_ascii=False)
         return text.encode() + b"\n"
+
+
+def _one_line(text: str) -> str:
+    """Replace U+2028 and similar characters, which some tools take for line ends."""
+    return " ".join(text.splitlines())

@@ -3,7 +3,7 @@
 import copy
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -17,8 +17,8 @@ from transformers.generation.stopping_criteria import StoppingCriteriaList
 from transformers.utils import logging
 
 from ..model.beam_search_vaswani import BeamSearch, Hypotheses, SentenceProcessor, token_ids
-from ..model.encoding_lock_vaswani import ENCODING_LOCK
 from ..model.generation_vaswani import VaswaniGenerationMixin, search
+from ..model.languages_vaswani import ENCODING_LOCK
 
 
 _logger = logging.get_logger(__name__)
@@ -44,9 +44,6 @@ class ForcedPhrases:
     Attributes:
         models: Other models whose probabilities the search follows.
         obstacles: Names of the keywords that force a text to be translated as one sentence.
-
-    Raises:
-        ValueError: The phrases are malformed.
     """
 
     models = ()
@@ -59,15 +56,7 @@ class ForcedPhrases:
         continues: Callable[[Sequence[int]], bool] = bool,
     ) -> None:
         self.joined, self.continues = joined, continues
-        is_valid = bool(phrases) and all(isinstance(each, Sequence) and each for each in phrases)
-        if is_valid:
-            self.phrases = [[each] if isinstance(each[0], int) else [*each] for each in phrases]
-            is_valid = all(
-                isinstance(phrase, Sequence) and phrase and all(isinstance(token, int) for token in phrase)
-                for phrase in chain.from_iterable(self.phrases)
-            )
-        if not is_valid:
-            raise ValueError(f"phrases: is {phrases!r}; give token ids of each phrase, or of each several alternatives")
+        self.phrases = [[each] if isinstance(each[0], int) else [*each] for each in phrases]
 
     @classmethod
     def from_words(cls, words: Sequence[str | Sequence[str]], tokenizer: PreTrainedTokenizerBase) -> "ForcedPhrases":
@@ -85,28 +74,28 @@ class ForcedPhrases:
             raise ValueError(f"force_words: is {words!r}; give a list of phrases, or for a phrase several alternatives")
         phrases = []
         for group in groups:
-            phrases.append([tokenizer(text_target=text, add_special_tokens=False).input_ids for text in group])
-            for text, ids in zip(group, phrases[-1], strict=True):
+            alternatives = [tokenizer(text_target=text, add_special_tokens=False).input_ids for text in group]
+            for text, ids in zip(group, alternatives, strict=True):
                 if not _writes(tokenizer, ids, text):
                     written = tokenizer.decode(ids, skip_special_tokens=True).strip()
                     raise ValueError(f"force_words: the tokenizer writes {text!r} as {written!r}; give other words")
-            phrases[-1] += [ids for text in group if (ids := _ids_within_text(tokenizer, text))]
+            phrases.append(alternatives + [ids for text in group if (ids := _ids_within_text(tokenizer, text))])
         if isinstance(tokenizer, FSMTTokenizer):
             raise ValueError("force_words: FSMTTokenizer does not mark where words begin; give a model of another kind")
         before = phrases[0][0][-1:]
         length = len(tokenizer.decode(before))
 
-        # Special tokens are not shown, so the token after one would be next.
-        def texts_after(rows: list[list[int]]) -> list[str]:
+        def first_characters(rows: Iterable[Sequence[int]]) -> list[str]:
             decoded = tokenizer.batch_decode([[*before, *row] for row in rows], skip_special_tokens=True)
-            return [text[length:] for text in decoded]
+            return [text[length : length + 1] for text in decoded]
 
         def continues(tokens: Sequence[int]) -> bool:
-            return _continues_word(texts_after([[*tokens]])[0][:1])
+            return _continues_word(first_characters([tokens])[0])
 
-        rests = texts_after([[token] for token in range(len(tokenizer))])
-        joined = [token for token, rest in enumerate(rests) if rest[:1] in ("", "\ufffd") or _continues_word(rest[0])]
-        return cls(phrases, sorted({*joined} - {tokenizer.eos_token_id, tokenizer.pad_token_id}), continues)
+        first = first_characters([token] for token in range(len(tokenizer)))
+        # Special tokens are not shown: the token after one may continue the word.
+        joined = {token for token, each in enumerate(first) if each in ("", "\ufffd") or _continues_word(each)}
+        return cls(phrases, sorted(joined - {tokenizer.eos_token_id, tokenizer.pad_token_id}), continues)
 
     def __call__(
         self,

@@ -52,8 +52,6 @@ class SavedModel:
         place: The option with its name, and the name; errors start with it.
         name: Its directory, or its name on the Hub.
         directory: Directory of its files; for a name on the Hub, the downloaded ones.
-        config: Its configuration.
-        tokenizer: Its tokenizer.
         is_pickled: Whether its weights are pickled, instead of safetensors.
         trust_remote_code: Whether its remote code may run.
     """
@@ -123,10 +121,11 @@ class SavedModel:
 
     def require_updatable(self, what: str) -> None:
         """Raise a ValueError unless `update_config` can store `what`: a model of this package, in a local directory."""
-        if self.config.model_type != "vaswani":
-            raise ValueError(f"{self.place}: is of another package, and cannot keep {what}; convert it, see convert.py")
-        if Path(self.name) != self.directory:  # it was downloaded
-            raise ValueError(f"{self.place}: must be a directory, which will keep {what}; download it first")
+        if self.config.model_type != "vaswani" or Path(self.name) != self.directory:
+            raise ValueError(
+                f"{self.place}: must be a directory with a model of this package, which will keep {what}; download or "
+                "convert it first"
+            )
 
 
 def open_model(

@@ -11,7 +11,7 @@ import json
 import logging
 import time
 import zlib
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -61,10 +61,10 @@ class ShardedTranslation:
         self._translator: LineTranslator | None = None
         self._folder = Path(f"{options.output}.shards")
         self._record_path = self._folder / "options.json"
-        require_output(options, overwrite or self._record_path.exists())
+        require_output(options, overwrite or not self.is_new)
         self.models = open_models(options)
         self.lines = list(source_lines(options, self.models[0].config))
-        if count is None and self._record_path.exists():
+        if count is None and not self.is_new:
             recorded = read_json(self._record_path).get("shards")
             if not isinstance(recorded, int):
                 raise ValueError(f"output: {self._folder} was written by an earlier version; delete the folder")
@@ -77,25 +77,26 @@ class ShardedTranslation:
 
     def sources(self, number: int) -> list[str]:
         """The lines of a shard."""
-        first, end = (len(self.lines) * place // self.count for place in (number, number + 1))
+        first, end = (len(self.lines) * boundary // self.count for boundary in (number, number + 1))
         return self.lines[first:end]
 
-    def begin(
-        self, choose_precision: Callable[[], Precision] = lambda: "auto", numbers: Collection[int] | None = None
-    ) -> list[int]:
+    @property
+    def is_new(self) -> bool:
+        """Whether no earlier command has begun this translation."""
+        return not self._record_path.exists()
+
+    def begin(self, numbers: Collection[int] | None = None) -> list[int]:
         """Record the options, or compare them with an earlier command's record; call it before `translate`.
 
-        `choose_precision` is called if neither the user nor an earlier command has chosen. Damaged shards
-        of `numbers`, by default of all, are deleted, with a warning. Returns the numbers of the shards that are not
-        finished.
+        If the precision is "auto", an earlier command's is used. Of the shards with these `numbers`, by default of all,
+        it deletes damaged ones, with a warning, and returns those that are not finished.
 
         Raises:
             ValueError: The earlier command's input, model or options are different.
         """
-        path, options = self._record_path, self.options
-        is_new = not path.exists()
-        if options.precision == "auto":
-            options.precision = choose_precision() if is_new else cast(Precision, read_json(path)["precision"])
+        path, options, is_new = self._record_path, self.options, self.is_new
+        if options.precision == "auto" and not is_new:
+            options.precision = cast(Precision, read_json(path)["precision"])
         record = self._record()
         if is_new:
             self._translator = LineTranslator(self.models, options)  # if the model cannot be loaded, there is no record
@@ -108,17 +109,17 @@ class ShardedTranslation:
             f"output: {self._folder} holds part of another translation, which differs in",
             "repeat its command to continue it, or delete the folder to start from the beginning",
         )
-        missing = self._missing()
-        for number in sorted({*(range(self.count) if numbers is None else numbers)} - {*missing}):
+        missing = []
+        for number in range(self.count) if numbers is None else numbers:
             try:
                 self._content(number)
-            except FileNotFoundError:  # another program has found it damaged
+            except FileNotFoundError:
                 missing.append(number)
             except ValueError as error:
                 logger.warning(f"{error}; its lines are translated again")
                 self.path(number).unlink(missing_ok=True)
                 missing.append(number)
-        return sorted(missing)
+        return missing
 
     def translate(self, numbers: Collection[int], bar: tqdm | None = None) -> None:
         """Translate the shards with these `numbers`; each is written atomically."""
@@ -135,11 +136,11 @@ class ShardedTranslation:
         Raises:
             TimeoutError: No shard was finished in this time.
         """
-        missing, since = self._missing(), time.monotonic()
-        while missing:
+        finished, since = self._finished(), time.monotonic()
+        while finished < self.count:
             time.sleep(0.2)
-            before, missing = missing, self._missing()
-            if missing != before:
+            before, finished = finished, self._finished()
+            if finished != before:
                 since = time.monotonic()
             elif time.monotonic() - since > 60 * minutes:
                 raise TimeoutError(
@@ -186,6 +187,5 @@ class ShardedTranslation:
             raise ValueError(f"output: {path} has {found} translations instead of {expected}")
         return content
 
-    def _missing(self) -> list[int]:
-        finished = {path.name for path in self._folder.glob(f"*-of-{self.count:05d}.gz")}
-        return [number for number in range(self.count) if self.path(number).name not in finished]
+    def _finished(self) -> int:
+        return len([*self._folder.glob(f"*-of-{self.count:05d}.gz")])

@@ -62,7 +62,7 @@ def search_on_all_processes(
     numbered: list[tuple[int, T]] = []
     is_shown = description is not None and state.is_main_process
     with ProgressBar(total=len(mine), desc=description, unit="sentences", disable=not is_shown) as bar:
-        for places, results in search(mine):
-            numbered += [(mine[place], result) for place, result in zip(places, results, strict=True)]
-            bar.update(len(places))
+        for positions, results in search(mine):
+            numbered += [(mine[position], result) for position, result in zip(positions, results, strict=True)]
+            bar.update(len(positions))
     return [result for _, result in sorted(gather_object(numbered), key=itemgetter(0))]

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import ctranslate2
 import torch
@@ -18,8 +18,7 @@ from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
 from ..system.files import read_json
 from ..system.processor import has_products_of
-from .engine import Engine
-from .export_directory import PLAIN, UNUSED, export_directory, require_fields, save_stock_tokenizer
+from .engine import UNUSED, Engine, export_directory, most_positions, require_fields, save_stock_tokenizer
 
 
 # Rows of the exported table of sinusoids; CTranslate2 itself computes only the layout of the authors' code.
@@ -31,7 +30,14 @@ VERSION = ctranslate2.__version__
 _SUPPORTED = {"num_beams", "length_penalty", "length_penalty_type", "early_stopping", *LENGTH_FIELDS, *SPECIAL_IDS}
 
 # The only values of these fields that CTranslate2 supports.
-_EXPRESSIBLE = {**PLAIN, "activation": "relu", "zero_padding_embedding": True}
+_EXPRESSIBLE = {
+    "activation": "relu",
+    "attention_neighborhood": None,
+    "logits_bias": False,
+    "position_offset": 0,
+    "target_vocab_size": None,
+    "zero_padding_embedding": True,
+}
 
 _TOKENS_PER_BATCH = 4096  # of the sources, padding included
 
@@ -51,22 +57,19 @@ def export_ctranslate2(
     the translation's length, in the paper source length + 50.
 
     Args:
-        model: The model; it is not changed.
-        tokenizer: Its tokenizer.
-        output: The directory to create.
+        output, force, model, tokenizer: As in `export_directory`.
         quantization: CTranslate2's name of a dtype, such as "int8"; by default weights are float32.
-        force: Replace an earlier export.
         shortlist: The result of `learn_shortlist`, written as `vmap.txt`. With `use_vmap=True`, CTranslate2 then
             searches only among the candidates of a batch's source tokens.
 
     Raises:
-        ValueError: CTranslate2 does not support the quantization, the model or its generation_config.
-        FileExistsError: `output` exists, and `force` is false or it is not an export.
+        FileExistsError, ValueError: As in `export_directory`; or CTranslate2 does not support the quantization, the
+            model or its generation_config.
     """
     output, types = Path(output), ctranslate2.get_supported_compute_types("cpu")
     if quantization == "int16" and quantization not in types:
         raise ValueError(
-            f"quantization: CTranslate2 has no int16 on this processor, and would compute in int8; take one of "
+            "quantization: CTranslate2 has no int16 on this processor, and would compute in int8; take one of "
             f"{', '.join(sorted(types))}"
         )
     require_fields(model.config, {**_EXPRESSIBLE, "d_v": model.config.d_k}, "CTranslate2")
@@ -176,18 +179,18 @@ class CTranslate2Translator(Engine):
         options: Arguments of `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `intra_threads`, ...
 
     Attributes:
-        positions: Most tokens of a sentence, the rows of the exported table of positions.
         rule: Keywords with which `generate` of our model searches by the same rules: a sentence stops once `num_beams`
             hypotheses are finished, and scores are log P / |Y|^alpha.
     """
 
+    rule: Mapping[str, Any] = {"early_stopping": True, "length_penalty_type": "transformers"}
+
     def __init__(self, directory: str | Path, **options: Any) -> None:
         directory = Path(directory)
-        self.rule = {"early_stopping": True, "length_penalty_type": "transformers"}
         self._tokens = json.loads((directory / "shared_vocabulary.json").read_text(encoding="utf-8"))
         self._ids = {token: number for number, token in enumerate(self._tokens)}
-        self.positions = cast(int, read_json(directory / "tokenizer_config.json")["model_max_length"])
-        self.search = SearchOptions.from_fields(read_json(directory / "generation_config.json"), self.positions)
+        search = read_json(directory / "generation_config.json")
+        self.search = SearchOptions.from_fields(search, most_positions(directory))
         self.engine = ctranslate2.Translator(str(directory), **options)
         if self.engine.device == "cpu" and self.engine.compute_type.startswith("int8"):
             warn_of_cut_sums()
@@ -195,15 +198,17 @@ class CTranslate2Translator(Engine):
     def n_best(self, sources: Sequence[Sequence[int]], search: SearchOptions | None = None) -> list[list[list[int]]]:
         search = search or self.search
         limits = [search.limit.new_tokens(len(source)) for source in sources]
-        results = self._translate(sources, search, max(limits, default=1))
+        longest = max(limits, default=1)
+        results = self._translate(sources, search, longest)
         # The engine has one limit for all sentences. If a search may have passed a sentence's own limit, search again.
-        passed: dict[int, list[int]] = {}
-        for row, limit in enumerate(limits):
-            if limit < max(limits) and max(map(len, results[row])) >= limit:
-                passed.setdefault(limit, []).append(row)
-        for limit, rows in passed.items():
-            for row, ranked in zip(rows, self._translate([sources[row] for row in rows], search, limit), strict=True):
-                results[row] = ranked
+        passed = [
+            index for index, limit in enumerate(limits) if limit < longest and max(map(len, results[index])) >= limit
+        ]
+        for limit in {limits[index] for index in passed}:
+            indices = [index for index in passed if limits[index] == limit]
+            again = self._translate([sources[index] for index in indices], search, limit)
+            for index, ranked in zip(indices, again, strict=True):
+                results[index] = ranked
         return [ranked[: search.num_return_sequences] for ranked in results]
 
     def _translate(self, sources: Sequence[Sequence[int]], search: SearchOptions, limit: int) -> list[list[list[int]]]:

@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,9 @@ from transformers.utils import logging
 from ..model.generation_vaswani import search_options
 from ..model.languages_vaswani import Directions
 from ..model.search_options_vaswani import LENGTH_FIELDS
-from ..system.files import locked, read_json
-from ..system.manifests import Manifest, content_digest, find_damage, matching_files_digest
-from .engine import Engine
-from .export_directory import is_export, origin
+from ..system.files import locked
+from ..system.manifests import Manifest, content_digest, find_damage
+from .engine import Engine, export_manifest, most_positions, origin
 
 
 logger = logging.get_logger(__name__)
@@ -30,8 +29,6 @@ CACHE = Path(HF_HOME, "vaswani")  # of exports made on first use
 _TYPES = "int8|int8_float32|int8_float16|int8_bfloat16|int16|float16|bfloat16|float32"
 _NAME = re.compile(rf"ctranslate2(:({_TYPES}))?|onnx")
 
-_FILES = ("*.bin", "*.safetensors", "onnx/*.onnx", "*config.json", "token*.json", "*vocab*", "vmap.txt")
-
 # Options of `generate` that engines support.
 _SEARCH = {"num_beams", "length_penalty", "num_return_sequences", *LENGTH_FIELDS}
 
@@ -40,9 +37,7 @@ _NOT_EXPORTED = ("_", "alignment_", "confidence_", "transformers_version")
 
 
 class ExportedModel:
-    """An export that searches in place of its model.
-
-    As for the model, its generation_config and keywords decide beams, alpha and length limit.
+    """An export that searches in place of its model, with the model's beams, alpha and length limit.
 
     Args:
         name: "ctranslate2", "ctranslate2:int8" or another dtype of weights, or "onnx", for an export in the cache of
@@ -72,7 +67,7 @@ class ExportedModel:
             raise ImportError(f'engine: {error}; run `pip install -e ".[export]"`, for ONNX ".[onnx]"') from error
         except (RuntimeError, OSError) as error:
             raise ValueError(f"engine: {error}") from error
-        self._positions = int(str(read_json(self.directory / "tokenizer_config.json")["model_max_length"]))
+        self._positions = most_positions(self.directory)
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
         """The translations of each source, the best first: `[batch * num_return_sequences, 1 + target]`.
@@ -92,24 +87,20 @@ class ExportedModel:
         for name in options.keys() - _SEARCH:
             if options[name] is not None and options[name] is not False:
                 raise ValueError(f"{name}: engines have no such option; leave it out, or translate without an engine")
-        config, search = self.model.config, search_options(self.model, options)
-        search = replace(search, limit=replace(search.limit, positions=self._positions))
+        config, positions = self.model.config, self._positions
         Directions(config).require_tagged(input_ids)
-        start = config.decoder_start_token_id
         sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
-        cut = _cut_to_positions(sources, self._positions)
-        rows = [torch.tensor([start, *ids]) for ranked in self.engine.n_best(cut, search) for ids in ranked]
+        if any(len(source) > positions for source in sources):
+            logger.warning_once(
+                f"a sentence has more tokens than the export takes, {positions}; the rest of it is not translated; "
+                "divide it"
+            )
+            sources = [ids if len(ids) <= positions else [*ids[: positions - 1], ids[-1]] for ids in sources]
+        search = search_options(self.model, options)
+        search = replace(search, limit=replace(search.limit, positions=positions))
+        start = config.decoder_start_token_id
+        rows = [torch.tensor([start, *ids]) for ranked in self.engine.n_best(sources, search) for ids in ranked]
         return pad_sequence(rows, batch_first=True, padding_value=config.pad_token_id).to(input_ids.device)
-
-
-def _cut_to_positions(sources: Sequence[Sequence[int]], positions: int) -> list[Sequence[int]]:
-    """Cut sources to at most `positions` tokens, the last of them EOS."""
-    if any(len(source) > positions for source in sources):
-        logger.warning_once(
-            f"a sentence has more tokens than the export takes, {positions}; the rest of it is not translated; "
-            "divide it"
-        )
-    return [ids if len(ids) <= positions else [*ids[: positions - 1], ids[-1]] for ids in sources]
 
 
 def is_engine_name(name: str) -> bool:
@@ -126,8 +117,15 @@ def no_export(name: str | Path) -> ValueError:
 
 
 def engine_digest(directory: str | Path) -> str:
-    """Digest of the files that translations by an export depend on."""
-    return f"sha256 {matching_files_digest(Path(directory), _FILES)}"
+    """Digest of the files of an export, by its manifest; raises a ValueError if the directory is no export."""
+    files = _require_manifest(Path(directory)).files
+    return f"sha256 {content_digest({name: digest for name, (_, digest) in files.items()})}"
+
+
+def _require_manifest(directory: Path) -> Manifest:
+    if (manifest := export_manifest(directory)) is None:
+        raise no_export(directory)
+    return manifest
 
 
 def import_exporter(name: str) -> tuple[Callable[..., Path], int, str]:
@@ -150,17 +148,15 @@ def open_engine(directory: Path, device: torch.device) -> Engine:
     if (directory / "model.bin").is_file():
         from .ctranslate2 import CTranslate2Translator
 
-        place = {"device": "cuda", "device_index": device.index or 0} if device.type == "cuda" else {}
-        return CTranslate2Translator(directory, **place)
+        options = {"device": "cuda", "device_index": device.index or 0} if device.type == "cuda" else {}
+        return CTranslate2Translator(directory, **options)
     if any(directory.glob("onnx/*.onnx")):
         from .onnx import OnnxTranslator
 
         return OnnxTranslator(directory)
-    if is_export(directory):
-        from .marian import MarianTranslator
+    from .marian import MarianTranslator
 
-        return MarianTranslator(directory)
-    raise no_export(directory)
+    return MarianTranslator(directory)
 
 
 def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
@@ -191,7 +187,7 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
             reason = f"anew, since its {damage}" if directory.exists() else "once"
             logger.warning(f"engine: {name} is made of the model, {reason}: {directory}")
             weights = {"quantization": quantization} if quantization else {}
-            if not is_export(directory):  # its manifest is damaged
+            if export_manifest(directory) is None:  # it is damaged
                 shutil.rmtree(directory, ignore_errors=True)
             export(model, tokenizer, directory, force=directory.exists(), **weights)
     return directory
@@ -199,16 +195,13 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
 
 def _require_export(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Raise a ValueError unless a directory is a complete export of this model and its tokenizer."""
-    if not is_export(directory):
-        raise no_export(directory)
+    notes = _require_manifest(directory).notes
     if (damage := find_damage(directory)) is not None:
         raise ValueError(f"engine: {directory}: {damage}; export the model again with --force")
-    notes, ours = Manifest.load(directory).notes, origin(model, tokenizer)
-    if ours.keys() - notes.keys():
-        raise ValueError(f"engine: {directory} was made by an earlier version; export the model again with --force")
-    if notes["weights"] != ours["weights"]:
+    ours = origin(model, tokenizer)
+    if notes.get("weights") != ours["weights"]:
         raise ValueError(
             f"engine: {directory} was made of other weights, or of these in another dtype; export this model"
         )
-    if notes["tokenizer"] != ours["tokenizer"]:
+    if notes.get("tokenizer") != ours["tokenizer"]:
         raise ValueError(f"engine: {directory} was made with another tokenizer; export this model")

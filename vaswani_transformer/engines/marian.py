@@ -10,7 +10,7 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrain
 from ..convert.weights import Weights, with_fairseq_layers
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .export_directory import export_directory, require_fields, save_stock_tokenizer
+from .engine import export_directory, require_fields, save_stock_tokenizer
 from .transformers_engine import TransformersTranslator
 
 
@@ -35,11 +35,7 @@ def to_marian(model: VaswaniForConditionalGeneration, positions: int = POSITIONS
     MarianMT has all sines before all cosines, so the dimensions of the residual stream are permuted. If padding embeds
     as zero, its row of the embedding matrix becomes zero; where the softmax shares that matrix, the logit of padding
     becomes -10,000. The result has the LayerNorm epsilon of `model` in memory; MarianMT does not save it, so a saved
-    model loads with 1e-5. Sources must be padded on the right.
-
-    Args:
-        model: The source; it is not changed.
-        positions: Maximum length of a sequence.
+    model loads with 1e-5. Sources must be padded on the right, and have at most `positions` tokens.
 
     Raises:
         ValueError: MarianMT cannot express the model.
@@ -51,9 +47,7 @@ def to_marian(model: VaswaniForConditionalGeneration, positions: int = POSITIONS
     require_marian_heads(config, "MarianMT")
     require_fields(config, {"attention_neighborhood": None, "position_offset": 0}, "MarianMT")
     if config.position_encoding not in ("sinusoidal", "sinusoidal_marian"):
-        raise ValueError(
-            "position_encoding: must be 'sinusoidal' or 'sinusoidal_marian' for MarianMT, which computes it"
-        )
+        raise ValueError("position_encoding: must be 'sinusoidal' or 'sinusoidal_marian' for MarianMT")
     marian = MarianMTModel(marian_config(config, positions)).eval()
     marian.load_state_dict(_marian_weights(model, marian.state_dict()), strict=True)
     for module in marian.modules():
@@ -142,15 +136,7 @@ def export_marian(
     no live hypothesis, if it ended now, would score better; and all sentences have one length limit, 512 tokens unless
     the model's generation_config sets one, instead of source length + 50.
 
-    Args:
-        model: The model; it is not changed.
-        tokenizer: Its tokenizer.
-        output: The directory to create.
-        force: Replace an earlier export.
-
-    Raises:
-        ValueError: MarianMT cannot express the model.
-        FileExistsError: `output` exists, and `force` is false or it is not an export.
+    Arguments and errors are those of `export_directory`; and a ValueError, if MarianMT cannot express the model.
     """
     output = Path(output)
     with export_directory(output, force, model, tokenizer) as directory:

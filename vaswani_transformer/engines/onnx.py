@@ -18,9 +18,9 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
+from ..model.keywords_vaswani import CACHE, named_cache
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPositionalEncoding
-from ..model.step_decoder_vaswani import CACHE, named_cache
-from .export_directory import export_directory, save_stock_tokenizer
+from .engine import export_directory, save_stock_tokenizer
 from .marian import POSITIONS, marian_config, require_marian_heads, transformers_search
 from .transformers_engine import TransformersTranslator
 
@@ -45,15 +45,7 @@ def export_onnx(
     transformers, as described at `export_marian`. transformers.js searches greedily, whatever the number of beams, and
     continues shorter sentences of a batch after their end: give it one sentence at a time.
 
-    Args:
-        model: The model; it is not changed.
-        tokenizer: Its tokenizer.
-        output: The directory to create.
-        force: Replace an earlier export.
-
-    Raises:
-        ValueError: The clients cannot express the model.
-        FileExistsError: `output` exists, and `force` is false or it is not an export.
+    Arguments and errors are those of `export_directory`; and a ValueError, if the clients cannot express the model.
     """
     output = Path(output)
     require_marian_heads(model.config, "the ONNX layout of transformers.js")
@@ -81,14 +73,13 @@ class PositionTable(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The encoder as a function of tensors."""
+    """The encoder as a function of tensors: `[batch, source]` ids and mask to `[batch, source, d_model]`."""
 
     def __init__(self, model: VaswaniForConditionalGeneration) -> None:
         super().__init__()
         self.encoder = model.model.encoder
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """`[batch, source, d_model]` for `input_ids` and `attention_mask` `[batch, source]`."""
         return self.encoder(input_ids, attention_mask).last_hidden_state
 
 
@@ -110,7 +101,7 @@ class Decoder(nn.Module):
         encoder_hidden_states: torch.Tensor,
         past_key_values: Sequence[torch.Tensor],
     ) -> tuple[torch.Tensor, ...]:
-        """Logits and the cache after these positions.
+        """Logits `[batch, target, vocabulary]`, and the tensors of `past_key_values` with the new positions.
 
         Args:
             input_ids: `[batch, target]`
@@ -118,9 +109,6 @@ class Decoder(nn.Module):
             encoder_hidden_states: `[batch, source, d_model]`
             past_key_values: For each layer, keys and values `[batch, heads, past, d_k]` of self-attention, and
                 `[batch, heads, source or 0, d_k]` of encoder-decoder attention.
-
-        Returns:
-            Logits `[batch, target, vocabulary]`, and the tensors of `past_key_values` with the new positions.
         """
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         missing = encoder_hidden_states[:, past_key_values[2].shape[2] :]

@@ -83,17 +83,12 @@ def parity_report(
         model: Our model, in float32.
         tokenizer: Its tokenizer.
         engine: The exported model.
-        sentences: Source sentences; surrounding white space is removed, and blank ones are left out.
+        sentences: Source sentences, not all blank; surrounding white space is removed, and blank ones are left out.
         references: Their translations, for BLEU.
         tokenizer_file: The exported `tokenizer.json`, if there is one.
         language: Code of the references' language, by which sacreBLEU chooses its tokenizer.
-
-    Raises:
-        ValueError: All sentences are blank.
     """
-    lines = [number for number, sentence in enumerate(sentences) if sentence.strip()]
-    if not lines:
-        raise ValueError("text: there is nothing in it to translate")
+    lines = [index for index, sentence in enumerate(sentences) if sentence.strip()]
     model.eval()
     texts = [sentences[line].strip() for line in lines]
     sources = tokenizer(texts)["input_ids"]
@@ -104,14 +99,14 @@ def parity_report(
     differences = []
     for row, same in zip(differing, by_rule, strict=True):
         first, second = (normalised_score(model, sources[row], each[row]) for each in (ours, exported))
-        source, our_text, exported_text = tokenizer.batch_decode(
-            [sources[row], ours[row], exported[row]], skip_special_tokens=True
-        )
         kind = "ours_scores_higher" if first > second else "exported_scores_higher"
         if same == exported[row]:
             kind = "rule"
         if abs(first - second) < TIE:
             kind = "tie"
+        source, our_text, exported_text = tokenizer.batch_decode(
+            [sources[row], ours[row], exported[row]], skip_special_tokens=True
+        )
         differences.append(Difference(lines[row] + 1, kind, source, our_text, exported_text, first, second))
     kinds = [difference.kind for difference in differences]
     bleu = same_tokens = None
@@ -123,14 +118,8 @@ def parity_report(
     if tokenizer_file is not None:
         encodings = Tokenizer.from_file(str(tokenizer_file)).encode_batch(texts)
         same_tokens = sum(encoding.ids == ids for encoding, ids in zip(encodings, sources, strict=True))
-    return ParityReport(
-        lines=len(lines),
-        identical=len(lines) - len(differences),
-        kinds={kind: kinds.count(kind) for kind in KINDS},
-        differences=differences,
-        bleu=bleu,
-        same_tokens=same_tokens,
-    )
+    counts = {kind: kinds.count(kind) for kind in KINDS}
+    return ParityReport(len(lines), len(lines) - len(differences), counts, differences, bleu, same_tokens)
 
 
 @torch.no_grad()

@@ -29,11 +29,11 @@ class Links:
 
     Attributes:
         pairs: Numbers of the linked pairs of words, in a list without repetitions.
-        places: Numbers of the linked target words, in the order of the text.
+        positions: Numbers of the linked target words, in the order of the text.
     """
 
     pairs: np.ndarray
-    places: np.ndarray
+    positions: np.ndarray
 
 
 def learn_shortlist(tokenizer: PreTrainedTokenizerBase, pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -80,11 +80,11 @@ def _links(rows: Rows, targets: np.ndarray, size: int) -> Links:
     """All links of these rows; a pair of tokens is `source * size + target`."""
     sources = np.concatenate([np.repeat(source, len(target)) for source, target in rows])  # [links]
     ends = np.cumsum([len(target) for _, target in rows])
-    places = [
+    positions = [
         np.tile(np.arange(end - len(target), end), len(source))
         for (source, target), end in zip(rows, ends, strict=True)
     ]
-    linked = np.concatenate(places)  # [links] index of each link's target in `targets`
+    linked = np.concatenate(positions)  # [links] index of each link's target in `targets`
     return Links(sources * size + targets[linked], linked.astype(np.int32))
 
 
@@ -92,7 +92,7 @@ def _candidates(corpus: list[Links], common: np.ndarray, size: int) -> list[list
     """For each source token, the token itself and its likeliest target tokens that are not common ones."""
     pairs = reduce(np.union1d, (links.pairs for links in corpus), np.empty(0, np.int64))  # [pairs], ascending
     sources, targets = np.divmod(pairs, size)
-    numbered = [Links(np.searchsorted(pairs, links.pairs).astype(np.int32), links.places) for links in corpus]
+    numbered = [Links(np.searchsorted(pairs, links.pairs).astype(np.int32), links.positions) for links in corpus]
     probabilities = fit_model_1(numbered, sources)
     is_likely = (probabilities >= _LEAST) & ~np.isin(targets, common) & (sources != targets)
     likely = np.flatnonzero(is_likely)  # numbers of pairs
@@ -115,8 +115,8 @@ def fit_model_1(corpus: Sequence[Links], sources: np.ndarray) -> np.ndarray:
     for _ in range(_ITERATIONS):
         counts = np.zeros(len(sources))
         for links in corpus:
-            weights = probabilities[links.pairs]  # the posterior, up to a constant for each place
-            shares = weights / np.bincount(links.places, weights)[links.places]
+            weights = probabilities[links.pairs]  # the posterior, up to a constant for each target word
+            shares = weights / np.bincount(links.positions, weights)[links.positions]
             counts += np.bincount(links.pairs, shares, len(sources))
         probabilities = counts / np.bincount(sources, counts)[sources]
     return probabilities

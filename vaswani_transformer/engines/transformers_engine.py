@@ -1,8 +1,8 @@
 """Search by `generate` for sources given as token ids, in batches of equal length."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -12,8 +12,6 @@ from ..model.search_options_vaswani import SearchOptions
 from ..system.console import ProgressBar
 from .engine import Engine
 
-
-Result = TypeVar("Result")
 
 _TOKENS_PER_BATCH = 4096  # of the sources; a longer source forms its own batch
 
@@ -34,6 +32,8 @@ def n_best_hypotheses(
 ) -> list[list[list[int]]]:
     """The best hypotheses of each source by `model.generate`, the best first, as token ids with EOS.
 
+    A batch has sources of one length, and therefore one length limit; the longest come first.
+
     Args:
         model: An encoder-decoder model with one EOS.
         sources: Token ids of each source, EOS included.
@@ -42,16 +42,23 @@ def n_best_hypotheses(
         options: Keywords of `generate`.
     """
     eos = model.config.eos_token_id
-
-    def search_batch(batch: list[Sequence[int]]) -> list[list[list[int]]]:
-        ids = torch.tensor(batch, device=model.device)  # [batch, source]
-        keywords = {} if search is None else _transformers_keywords(search, len(batch[0]))
-        outputs = model.generate(ids, attention_mask=torch.ones_like(ids), **keywords, **options)[:, 1:].tolist()
-        rows = [tokens[: tokens.index(eos) + 1] if eos in tokens else tokens for tokens in outputs]
-        returned = len(rows) // len(batch)
-        return [rows[i : i + returned] for i in range(0, len(rows), returned)]
-
-    return search_in_batches(sources, search_batch, description)
+    results: dict[int, list[list[int]]] = {}
+    lengths = [len(source) for source in sources]
+    longest_first = sorted(range(len(sources)), key=lengths.__getitem__, reverse=True)
+    with ProgressBar(total=len(sources), desc=description, unit="sentences", delay=5) as bar:
+        for length, group in groupby(longest_first, lengths.__getitem__):
+            indices, size = list(group), max(1, _TOKENS_PER_BATCH // length)
+            keywords = {} if search is None else _transformers_keywords(search, length)
+            for start in range(0, len(indices), size):
+                batch = indices[start : start + size]
+                ids = torch.tensor([sources[index] for index in batch], device=model.device)  # [batch, source]
+                outputs = model.generate(ids, attention_mask=torch.ones_like(ids), **keywords, **options)[:, 1:]
+                rows = [tokens[: tokens.index(eos) + 1] if eos in tokens else tokens for tokens in outputs.tolist()]
+                returned = len(rows) // len(batch)
+                for number, index in enumerate(batch):
+                    results[index] = rows[number * returned : (number + 1) * returned]
+                bar.update(len(batch))
+    return [results[index] for index in range(len(sources))]
 
 
 def _transformers_keywords(search: SearchOptions, source_length: int) -> dict[str, object]:
@@ -60,33 +67,6 @@ def _transformers_keywords(search: SearchOptions, source_length: int) -> dict[st
     limit = 1 + search.limit.new_tokens(source_length)  # with the start token
     # The export's own `max_new_tokens` would take precedence.
     return {**{name: getattr(search, name) for name in names}, "max_length": limit, "max_new_tokens": None}
-
-
-def search_in_batches(
-    sources: Sequence[Sequence[int]],
-    search: Callable[[list[Sequence[int]]], Sequence[Result]],
-    description: str | None = None,
-) -> list[Result]:
-    """Search the sources in batches; results keep the order of the sources.
-
-    A batch has sources of one length, and therefore one length limit; the longest come first.
-
-    Args:
-        sources: Token ids of each source.
-        search: Returns a result for each source of a batch.
-        description: Text of the progress bar; None for no bar.
-    """
-    results: dict[int, Result] = {}
-    lengths = [len(source) for source in sources]
-    longest_first = sorted(range(len(sources)), key=lengths.__getitem__, reverse=True)
-    with ProgressBar(total=len(sources), desc=description, unit="sentences", delay=5, disable=not description) as bar:
-        for length, group in groupby(longest_first, lengths.__getitem__):
-            indices, size = list(group), max(1, _TOKENS_PER_BATCH // length)
-            for start in range(0, len(indices), size):
-                batch = indices[start : start + size]
-                results |= zip(batch, search([sources[index] for index in batch]), strict=True)
-                bar.update(len(batch))
-    return [results[index] for index in range(len(sources))]
 
 
 class TransformersTranslator(Engine):

@@ -1,4 +1,4 @@
-"""Summary of a sweep over Table 3 (6.2): scores and cost of each row over its seeds."""
+"""Table 3 (6.2) and its costs (Table 2): the numbers of the paper, and of a sweep over its rows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,25 +6,51 @@ from math import exp, log, sqrt
 from statistics import fmean, stdev
 
 from scipy.stats import ttest_1samp
+from transformers import PreTrainedConfig
 
 from ..runs.model_card import departures
 from ..runs.records import Provenance, RunRecord, RunSettings
 from ..system.typed_json import Record
-from .numbers import PAPER_SCORES, RowCost
+from ..training.costs import training_flops
 
+
+# Perplexity per word-piece and BLEU on newstest2013 (Table 3), by the names of `PAPER_VARIANTS`.
+PAPER_SCORES = {
+    "base": (4.92, 25.8),
+    "A-h1": (5.29, 24.9),
+    "A-h4": (5.00, 25.5),
+    "A-h16": (4.91, 25.8),
+    "A-h32": (5.01, 25.4),
+    "B-dk16": (5.16, 25.1),
+    "B-dk32": (5.01, 25.4),
+    "C-N2": (6.11, 23.7),
+    "C-N4": (5.19, 25.3),
+    "C-N8": (4.88, 25.5),
+    "C-d256": (5.75, 24.5),
+    "C-d1024": (4.66, 26.0),
+    "C-ff1024": (5.12, 25.4),
+    "C-ff4096": (4.75, 26.2),
+    "D-drop0.0": (5.77, 24.6),
+    "D-drop0.2": (4.95, 25.5),
+    "D-ls0.0": (4.67, 25.3),
+    "D-ls0.2": (5.47, 25.7),
+    "E-learned": (4.92, 25.7),
+    "big": (4.33, 26.4),
+}
+
+# Steps and hours of training (5.2) on 8 P100 GPUs at 9.5 TFLOPS each (footnote 5).
+PAPER_TRAININGS = {"base": (100_000, 12.0), "big": (300_000, 3.5 * 24)}
+PAPER_DEVICES = 8
+PAPER_RATE = 9.5e12
+PAPER_BATCH_TOKENS = 25_000  # source tokens, and as many target tokens (5.1)
+TOKENS_PER_SENTENCE = 25  # our guess for the paper's corpus; with 50 the count changes by less than one percent
 
 _FIXED = {"parameters", "vocab_size", "others"}  # fields of a model that Table 3 does not vary
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepScore:
-    """A score of a row.
-
-    Attributes:
-        mean: Mean over the seeds.
-        standard_error: Standard error of the mean; None with one seed.
-        values: The score of each seed.
-    """
+    """A score of a row over its seeds; with one seed, the mean has no standard error."""
 
     mean: float
     standard_error: float | None
@@ -37,16 +63,39 @@ class SweepScore:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowCost:
+    """The cost of a training as a row of Table 2.
+
+    Attributes:
+        rate: Operations per second that one device sustains.
+        counted: Operations counted from the shapes of the matrix products.
+    """
+
+    seconds: float
+    devices: int
+    rate: float
+    counted: float
+
+    @property
+    def by_the_papers_accounting(self) -> float:
+        """Operations by Table 2: time x devices x rate."""
+        return self.seconds * self.devices * self.rate
+
+    @property
+    def utilisation(self) -> float:
+        """Share of these operations that were counted."""
+        return self.counted / self.by_the_papers_accounting
+
+
+@dataclass(frozen=True, kw_only=True)
 class Row:
     """A row of Table 3, trained by the sweep.
 
     Attributes:
         settings: Hyper-parameters that Table 3 varies.
-        parameters: Number of parameters.
         steps: Mean number of steps over the seeds.
         seeds: Seeds in ascending order.
-        perplexity: Perplexity on the validation set.
-        bleu: sacreBLEU on the validation set.
+        perplexity, bleu: Perplexity and sacreBLEU on the validation set.
         length: Length of the translations divided by the references', mean over the seeds.
         cost: Mean cost over the seeds.
     """
@@ -96,12 +145,9 @@ class SweepRecord(Record):
     """Results of a sweep over Table 3: `table3.json`.
 
     Attributes:
-        run: Command, commit, machine and versions of the report.
-        scale: Sizes of the models, relative to the paper's.
+        run: Provenance of the report.
         rows: Rows by name, in the order of Table 3.
-        commits: Commits of the trainings.
-        hardware: Hardware of the trainings.
-        shared: Properties that all trainings share.
+        commits, hardware: Those of the trainings.
     """
 
     run: Provenance
@@ -144,6 +190,14 @@ class SweepRecord(Record):
         return holm(values)
 
 
+def paper_cost(name: str, config: PreTrainedConfig) -> RowCost:
+    """The cost of the paper's "base" or "big" training; the count assumes full batches."""
+    steps, hours = PAPER_TRAININGS[name]
+    length = TOKENS_PER_SENTENCE
+    counted = steps * training_flops(config, PAPER_BATCH_TOKENS // length, length, length)
+    return RowCost(seconds=hours * 3600, devices=PAPER_DEVICES, rate=PAPER_RATE, counted=counted)
+
+
 def holm(values: Mapping[str, float]) -> dict[str, float]:
     """p-values corrected for their number (Holm 1979): the k-th smallest of n is multiplied by n + 1 - k."""
     corrected, largest = {}, 0.0
@@ -154,13 +208,7 @@ def holm(values: Mapping[str, float]) -> dict[str, float]:
 
 
 def summarize_sweep(runs: Mapping[str, Mapping[int, RunRecord]], run: Provenance, scale: Scale) -> SweepRecord:
-    """Summarize the validation scores and costs of a sweep.
-
-    Args:
-        runs: The records of a sweep, by row of Table 3 and seed.
-        run: Provenance of the report.
-        scale: Sizes of the models, relative to the paper's.
-    """
+    """Summarize the validation scores and costs of a sweep, whose records are by row of Table 3 and seed."""
     records = [record for by_seed in runs.values() for record in by_seed.values()]
     first = records[0]
     return SweepRecord(

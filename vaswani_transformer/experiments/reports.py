@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 
 from ..model.configuration_vaswani import VaswaniConfig
 from ..system.files import atomic_write
-from .comparison import SweepRecord, SweepScore
-from .numbers import PAPER_SCORES, PAPER_TRAININGS, TOKENS_PER_SENTENCE, paper_cost
+from .comparison import PAPER_SCORES, PAPER_TRAININGS, TOKENS_PER_SENTENCE, SweepRecord, SweepScore, paper_cost
 
 
 Table = Sequence[Sequence[str]]

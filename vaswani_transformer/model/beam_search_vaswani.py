@@ -325,10 +325,10 @@ class BeamSearch:
             if not is_order_enough:
                 totals = totals.log_softmax(-1).add_(scores.unsqueeze(-1))
             best.append(two_stage_topk(totals.flatten(1), self.num_candidates))
-        values, places = map(torch.cat, zip(*best, strict=True))
+        values, indices = map(torch.cat, zip(*best, strict=True))
         if is_order_enough:
             values -= values[:, :1].clone()
-        return values, places // totals.shape[-1], places % totals.shape[-1]
+        return values, indices // totals.shape[-1], indices % totals.shape[-1]
 
     def _extend_by_scores(self, logits: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Like `_extend_by_logits`, from the scores of all tokens, which processors, recording and sampling need."""

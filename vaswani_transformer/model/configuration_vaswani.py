@@ -33,8 +33,8 @@ PAPER_VARIANTS: dict[str, dict[str, Any]] = {
     "big": {"d_model": 1024, "d_ff": 4096, "num_heads": 16, "dropout": 0.3},
 }
 
-_SIZES = ("vocab_size", "target_vocab_size", "d_model", "d_ff", "decoder_d_ff", "num_heads", "d_k", "d_v")
-_COUNTS = ("encoder_layers", "decoder_layers", "max_position_embeddings", "attention_neighborhood", "longest_source")
+_COUNTS = ["vocab_size", "target_vocab_size", "d_model", "d_ff", "decoder_d_ff", "num_heads", "d_k", "d_v"]
+_COUNTS += ["encoder_layers", "decoder_layers", "max_position_embeddings", "attention_neighborhood", "longest_source"]
 _PROBABILITIES = ("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
 
 
@@ -225,7 +225,7 @@ class VaswaniConfig(PreTrainedConfig):
         return {self.task: {"impl": self.pipeline_code, "pt": ["AutoModelForSeq2SeqLM"], "type": "text"}}
 
     def _validate(self) -> None:
-        for field in (*_SIZES, *_COUNTS):
+        for field in _COUNTS:
             if getattr(self, field) is not None and getattr(self, field) < 1:
                 raise ValueError(f"{field}: must be at least 1, is {getattr(self, field)}")
         for field in _PROBABILITIES:

@@ -14,32 +14,21 @@ from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils import logging
 
 from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, ForcedEOSPerSentence, Hypotheses, LengthPerSentence
+from .keywords_vaswani import CACHE, as_encoder_outputs, named_cache
 from .languages_vaswani import Directions
 from .search_options_vaswani import LENGTH_FIELDS, OVER_SOURCE, LengthLimit, SearchOptions, has_filled_length
-from .step_decoder_vaswani import (
-    CACHE,
-    ForwardDecoder,
-    IncrementalDecoder,
-    StepDecoder,
-    as_encoder_outputs,
-    named_cache,
-)
+from .step_decoder_vaswani import ForwardDecoder, IncrementalDecoder, StepDecoder
 
 
 _logger = logging.get_logger(__name__)
 
 # Arguments of `forward` that IncrementalDecoder uses, or that have no effect on the search.
-_KNOWN_INPUTS = {
-    "encoder_outputs",
-    "attention_mask",
-    CACHE,
-    "use_cache",
-    "logits_to_keep",
-    "output_attentions",
-    "output_hidden_states",
-    "inputs_embeds",
-    "decoder_input_ids",
-}
+_KNOWN_INPUTS = {CACHE, "encoder_outputs", "attention_mask", "inputs_embeds", "decoder_input_ids"}
+_KNOWN_INPUTS |= {"use_cache", "logits_to_keep", "output_attentions", "output_hidden_states"}
+
+# Fields that do not concern the search. Without a generation_config.json, transformers copies some from config.json.
+_NOT_SEARCH = {"pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"}
+_NOT_SEARCH |= {"transformers_version", "use_cache"}
 
 # Options that every search needs: the keyword None leaves them to the configurations.
 _NEEDED = {"num_beams", "num_return_sequences", "length_penalty"}
@@ -65,6 +54,11 @@ def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
         eos_token_id=config.eos_token_id,
         decoder_start_token_id=config.decoder_start_token_id,
     )
+
+
+def has_search_options(config: GenerationConfig) -> bool:
+    """Whether a configuration sets anything about the search."""
+    return not {name for name in config.to_diff_dict() if name[0] != "_"} <= _NOT_SEARCH
 
 
 def drop_filled_length(config: GenerationConfig) -> None:

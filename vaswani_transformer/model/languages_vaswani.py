@@ -1,13 +1,17 @@
-"""Languages: the directions of a model, and the sentences of a text in one of its languages.
+"""Texts: the directions in which a model translates, the sentences of a text, and a lock for encoding.
 
 A model has one direction, or several; then each source begins with the tag of its target language.
 """
 
+import os
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from itertools import accumulate, pairwise
+from threading import RLock
+from typing import Any
 
 import torch
 from transformers import PreTrainedConfig
@@ -259,10 +263,21 @@ def split_paragraphs(
     return None
 
 
-def warn_of_long_sentences(lengths: Iterable[int], longest: int | None, warn: Callable[[str], None]) -> None:
-    """Warn if a sentence has more tokens than the longest that the model was trained on; None if that is unknown."""
-    if longest is not None and any(length > longest for length in lengths):
-        warn(
-            f"a sentence has more tokens than the longest sentence trained on, {longest}; parts of it may stay "
-            "untranslated; divide it"
-        )
+# A fast tokenizer keeps the truncation and padding of a call as state, so it encodes for one thread at a time. All
+# tokenizers have one lock, since they are copied, pickled and hashed with their attributes.
+ENCODING_LOCK = RLock()
+if hasattr(os, "register_at_fork"):  # else a process forked while another thread encodes would deadlock
+    os.register_at_fork(
+        before=ENCODING_LOCK.acquire, after_in_parent=ENCODING_LOCK.release, after_in_child=ENCODING_LOCK.release
+    )
+
+
+def one_at_a_time(encode: Callable) -> Callable:
+    """Make a method that encodes wait until no other thread encodes."""
+
+    @wraps(encode)
+    def waiting(*args: Any, **kwargs: Any) -> Any:
+        with ENCODING_LOCK:
+            return encode(*args, **kwargs)
+
+    return waiting

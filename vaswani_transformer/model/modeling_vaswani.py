@@ -1,27 +1,24 @@
-"""Sections 3 and 4 of the paper, in its order.
+"""Section 3 of the paper, in its order, and the models that transformers knows.
 
-3.1 residual and layers, 3.2 attention, 3.3 feed-forward, 3.4 embeddings, 3.5 positions; then the stacks, the model of
-Figure 1, and the model with the softmax. The masks, self-attention restricted to neighbours (4), dropout (5.4), and
-helpers for the CPU and the search follow.
+3.1 residual and layers, 3.2 attention, 3.3 feed-forward, 3.4 embeddings, 3.5 positions; then the two stacks, the model
+of Figure 1, and the model with the softmax. Dropout (5.4) follows. Restricted attention (4) is in
+`attention_vaswani.py`.
 """
 
 import copy
-import inspect
 import math
-import warnings
-from collections.abc import Callable
-from functools import partial, wraps
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -35,29 +32,19 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from .attention_vaswani import (
+    AttentionFunction,
+    SourceTokens,
+    attention_in_float32,
+    bidirectional_mask,
+    self_attention_mask,
+    source_mask,
+    unpadded_attention_forward,
+)
 from .configuration_vaswani import VaswaniConfig
-from .generation_vaswani import VaswaniGenerationMixin, drop_filled_length, paper_generation_config
-from .step_decoder_vaswani import CACHE, SourceTokens, as_encoder_outputs, named_cache
-
-
-# Names of `restricted_attention_forward` and `unpadded_attention_forward` among the attention implementations.
-RESTRICTED, UNPADDED = "restricted", "unpadded"
-
-# Keywords of transformers that `forward` accepts, and ignores or passes on. Positions are counted from the mask.
-_KNOWN_KEYWORDS = (TransformersKwargs.__annotations__.keys() - {"position_ids"}) | {"return_dict", "logits_to_keep"}
-
-# Fields that do not concern the search. Without a generation_config.json, transformers copies some from config.json.
-_NOT_SEARCH = {
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-    "decoder_start_token_id",
-    "transformers_version",
-    "use_cache",
-}
-
-# Smaller blocks of queries would save less computation than they add in calls.
-_SMALLEST_BLOCK = 32
+from .generation_vaswani import VaswaniGenerationMixin, drop_filled_length, has_search_options, paper_generation_config
+from .keywords_vaswani import CACHE, as_encoder_outputs, strict_keywords
+from .step_decoder_vaswani import has_hooks
 
 
 class VaswaniResidual(nn.Module):
@@ -109,14 +96,14 @@ class VaswaniDecoderLayer(GradientCheckpointingLayer):
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         cache: Cache | None = None,
-        implementation: str | None = None,
-        cross_implementation: str | None = None,
+        attention: AttentionFunction | None = None,
+        cross_attention: AttentionFunction | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
-        attended, _ = self.self_attn(hidden_states, attention_mask, None, cache, implementation, **kwargs)
+        attended, _ = self.self_attn(hidden_states, attention_mask, None, cache, attention, **kwargs)
         hidden_states = self.self_attn_residual(hidden_states, attended)
         if encoder_hidden_states is not None:
-            source = (encoder_attention_mask, encoder_hidden_states, cache, cross_implementation)
+            source = (encoder_attention_mask, encoder_hidden_states, cache, cross_attention)
             attended, _ = self.encoder_attn(hidden_states, *source, **kwargs)
             hidden_states = self.encoder_attn_residual(hidden_states, attended)
         return self.feed_forward_residual(hidden_states, self.feed_forward(hidden_states))
@@ -187,33 +174,28 @@ class VaswaniAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         cache: Cache | None = None,
-        implementation: str | None = None,
+        attention: AttentionFunction | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend from `hidden_states` `[batch, target, d_model]`.
 
         Args:
             hidden_states: Input of the queries and, in self-attention, of the keys and values.
-            attention_mask: In the format of the attention implementation.
+            attention_mask: In the format of the attention function.
             encoder_hidden_states: `[batch, source, d_model]`, for encoder-decoder attention.
             cache: Cache of keys and values.
-            implementation: The attention implementation, by default the configuration's.
+            attention: The attention function, by default the one that the configuration names.
 
         Returns:
-            `[batch, target, d_model]`, and the weights if the implementation returns them.
+            `[batch, target, d_model]`, and the weights if the attention function returns them.
         """
         query = self.split_heads(self.q_proj(hidden_states), self.d_k)  # [batch, heads, target, d_k]
         key, value = self.keys_and_values(hidden_states, encoder_hidden_states, cache)
-        attention: Callable
-        if implementation == RESTRICTED:
-            attention = partial(restricted_attention_forward, neighborhood=self.config.attention_neighborhood)
-        elif implementation == UNPADDED:
-            attention = unpadded_attention_forward
-        else:
-            implementation = implementation or self.config._attn_implementation
+        if attention is None:
+            implementation = self.config._attn_implementation
             attention = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention_forward)
-        if implementation in ("sdpa", RESTRICTED) and torch.is_grad_enabled():
-            attention = partial(attention_in_float32, attention)
+            if implementation == "sdpa":
+                attention = partial(attention_in_float32, attention)
         dropout = self.config.attention_dropout if self.training else 0.0
         output, weights = attention(
             self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs
@@ -332,47 +314,6 @@ class VaswaniPositionalEncoding(nn.Module):
         return sinusoidal_positions(positions, config.d_model, config.position_encoding, dtype)
 
 
-class VaswaniEmbeddingMixin:
-    """Input of the first layer of encoder and decoder: embedding plus position."""
-
-    config: VaswaniConfig
-    training: bool
-    input_prefix = ""  # prefix of its arguments in the whole model's `forward`
-    embed_tokens: Any  # adapters may replace it by another module
-    embed_positions: VaswaniPositionalEncoding
-
-    def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None) -> torch.Tensor:
-        """Embed `input_ids` `[batch, length]` as `[batch, length, d_model]`, or return `inputs_embeds` unchanged.
-
-        Raises:
-            ValueError: Neither or both were given.
-        """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError(f"give either {self.input_prefix}input_ids or {self.input_prefix}inputs_embeds")
-        if input_ids is None:
-            return inputs_embeds
-        embedded = self.embed_tokens(input_ids)
-        if isinstance(self.embed_tokens, VaswaniEmbedding):
-            return embedded
-        return zero_padding(self.config, input_ids, embedded)  # an adapter does not set padding to zero
-
-    def add_positions(
-        self, embedded: torch.Tensor, attention_mask: torch.Tensor | None, past: int | torch.Tensor
-    ) -> torch.Tensor:
-        """Input of the first layer (3.5, 5.4): `embedded` `[batch, length, d_model]` plus positions, with dropout.
-
-        Positions are counted from the first token that is not padding in `attention_mask` `[batch, past + length]`.
-        """
-        length = embedded.shape[1]
-        if attention_mask is None or attention_mask.dim() != 2:  # there is no padding on the left
-            positions = (torch.arange(length, device=embedded.device) + past).unsqueeze(0)  # [1, length]
-        else:
-            positions = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]  # [batch, length]
-        longest = length if isinstance(past, torch.Tensor) else past + length
-        hidden_states = embedded + self.embed_positions(positions, embedded.dtype, longest)
-        return drop_out(hidden_states, self.config.dropout, self.training)
-
-
 class VaswaniPreTrainedModel(PreTrainedModel):
     """Base class of the models: supported features and weight initialization."""
 
@@ -429,38 +370,58 @@ class VaswaniPreTrainedModel(PreTrainedModel):
         return linear.out_features
 
 
-def strict_keywords(forward: Callable) -> Callable:
-    """Make `forward` accept `cache` by its older name `past_key_values`, and refuse unknown keywords.
+class VaswaniStack(VaswaniPreTrainedModel):
+    """Encoder or decoder (3.1): embeddings plus positional encodings, then N layers."""
 
-    Otherwise `**kwargs` would swallow a keyword that transformers has renamed, and the result would be silently wrong.
-    """
-    known = {*inspect.signature(forward).parameters, *_KNOWN_KEYWORDS}
+    input_prefix = ""  # prefix of its arguments in the whole model's `forward`
 
-    @wraps(forward)
-    def checked(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if CACHE == "cache" and kwargs.get("past_key_values") is not None:
-            warnings.warn("`past_key_values` is deprecated; name it `cache`", FutureWarning, stacklevel=2)
-        kwargs = named_cache(kwargs, "cache")
-        unknown = [name for name, value in kwargs.items() if name not in known and value is not None]
-        if unknown:
-            raise TypeError(f"{type(self).__name__}.forward: does not know the keywords {unknown}; leave them out")
-        return forward(self, *args, **kwargs)
+    def __init__(self, config: VaswaniConfig, vocab_size: int, layer_class: type[nn.Module], layers: int) -> None:
+        super().__init__(config)
+        self.embed_tokens = VaswaniEmbedding(config, vocab_size)
+        self.embed_positions = VaswaniPositionalEncoding(config)
+        self.layers = nn.ModuleList([layer_class(config, index) for index in range(layers)])
+        self.gradient_checkpointing = False
+        self.post_init()
 
-    return checked
+    def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None = None) -> torch.Tensor:
+        """Embed `input_ids` `[batch, length]` as `[batch, length, d_model]`, or return `inputs_embeds` unchanged.
+
+        Raises:
+            ValueError: Neither or both were given.
+        """
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError(f"give either {self.input_prefix}input_ids or {self.input_prefix}inputs_embeds")
+        if input_ids is None:
+            return inputs_embeds
+        embedded = self.embed_tokens(input_ids)
+        if isinstance(self.embed_tokens, VaswaniEmbedding):
+            return embedded
+        return zero_padding(self.config, input_ids, embedded)  # an adapter does not set padding to zero
+
+    def add_positions(
+        self, embedded: torch.Tensor, attention_mask: torch.Tensor | None, past: int | torch.Tensor
+    ) -> torch.Tensor:
+        """Input of the first layer (3.5, 5.4): `embedded` `[batch, length, d_model]` plus positions, with dropout.
+
+        Positions are counted from the first token that is not padding in `attention_mask` `[batch, past + length]`.
+        """
+        length = embedded.shape[1]
+        if attention_mask is None or attention_mask.dim() != 2:  # there is no padding on the left
+            positions = (torch.arange(length, device=embedded.device) + past).unsqueeze(0)  # [1, length]
+        else:
+            positions = (attention_mask.long().cumsum(-1) - 1).clamp(min=0)[:, -length:]  # [batch, length]
+        longest = length if isinstance(past, torch.Tensor) else past + length
+        hidden_states = embedded + self.embed_positions(positions, embedded.dtype, longest)
+        return drop_out(hidden_states, self.config.dropout, self.training)
 
 
-class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
-    """The encoder stack (3.1): embeddings plus positional encodings, then N layers."""
+class VaswaniEncoder(VaswaniStack):
+    """The encoder stack (3.1)."""
 
     _can_record_outputs = {"hidden_states": VaswaniEncoderLayer, "attentions": VaswaniAttention}
 
     def __init__(self, config: VaswaniConfig) -> None:
-        super().__init__(config)
-        self.embed_tokens = VaswaniEmbedding(config, config.vocab_size)
-        self.embed_positions = VaswaniPositionalEncoding(config)
-        self.layers = nn.ModuleList([VaswaniEncoderLayer(config, i) for i in range(config.encoder_layers)])
-        self.gradient_checkpointing = False
-        self.post_init()
+        super().__init__(config, config.vocab_size, VaswaniEncoderLayer, config.encoder_layers)
 
     @strict_keywords
     @merge_with_config_defaults
@@ -475,9 +436,9 @@ class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
         """Encode `input_ids` `[batch, source]`, or `inputs_embeds` (already scaled) `[batch, source, d_model]`."""
         inputs_embeds = self.embed(input_ids, inputs_embeds)
         hidden_states = self.add_positions(inputs_embeds, attention_mask, past=0)
-        mask, implementation = self_attention_mask(bidirectional_mask, self.config, inputs_embeds, attention_mask)
+        mask, attention = self_attention_mask(bidirectional_mask, self.config, inputs_embeds, attention_mask)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, implementation=implementation, **kwargs)
+            hidden_states = layer(hidden_states, mask, attention=attention, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
     def encode_tokens(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutput:
@@ -485,7 +446,7 @@ class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
         source = SourceTokens(attention_mask)
         hidden_states = source.pack(self.add_positions(self.embed(input_ids), attention_mask, past=0))
         for layer in self.layers:
-            hidden_states = layer(hidden_states, source, implementation=UNPADDED)
+            hidden_states = layer(hidden_states, source, attention=unpadded_attention_forward)
         return BaseModelOutput(last_hidden_state=source.unpack(hidden_states)[:, : input_ids.shape[1]])
 
     def can_encode_tokens(self) -> bool:
@@ -495,8 +456,8 @@ class VaswaniEncoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
         return is_full and is_plain and not self.training and not any(map(has_hooks, self.modules()))
 
 
-class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
-    """The decoder stack (3.1): embeddings plus positional encodings, then N layers that also attend to the encoder."""
+class VaswaniDecoder(VaswaniStack):
+    """The decoder stack (3.1), whose layers also attend to the encoder."""
 
     input_prefix = "decoder_"  # error messages then name the arguments of the whole model
     _can_record_outputs = {
@@ -506,12 +467,7 @@ class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
     }
 
     def __init__(self, config: VaswaniConfig) -> None:
-        super().__init__(config)
-        self.embed_tokens = VaswaniEmbedding(config, config.output_vocab_size)
-        self.embed_positions = VaswaniPositionalEncoding(config)
-        self.layers = nn.ModuleList([VaswaniDecoderLayer(config, i) for i in range(config.decoder_layers)])
-        self.gradient_checkpointing = False
-        self.post_init()
+        super().__init__(config, config.output_vocab_size, VaswaniDecoderLayer, config.decoder_layers)
 
     @strict_keywords
     @merge_with_config_defaults
@@ -539,12 +495,12 @@ class VaswaniDecoder(VaswaniEmbeddingMixin, VaswaniPreTrainedModel):
         self_cache = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         past = 0 if self_cache is None else self_cache.get_seq_length()
         hidden_states = self.add_positions(inputs_embeds, attention_mask, past)
-        mask, kwargs["implementation"] = self_attention_mask(
+        mask, kwargs["attention"] = self_attention_mask(
             create_causal_mask, self.config, inputs_embeds, attention_mask, self_cache
         )
         cross_mask = None
         if encoder_hidden_states is not None:
-            cross_mask, kwargs["cross_implementation"] = source_mask(
+            cross_mask, kwargs["cross_attention"] = source_mask(
                 self.config, inputs_embeds, encoder_attention_mask, encoder_hidden_states
             )
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
@@ -654,7 +610,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         """
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded  # with `output_loading_info`
-        if {name for name in model.generation_config.to_diff_dict() if name[0] != "_"} <= _NOT_SEARCH:
+        if not has_search_options(model.generation_config):
             model.generation_config = paper_generation_config(model.config)
         if model.all_tied_weights_keys != model.get_expanded_tied_weights_keys(all_submodels=True):
             model.untie()  # the file has several matrices, and transformers warned that it does not tie them
@@ -782,161 +738,6 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         return Seq2SeqLMOutput(loss=loss, logits=logits, **shared)
 
 
-def bidirectional_mask(
-    config: PreTrainedConfig,
-    inputs_embeds: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    encoded: torch.Tensor | None = None,
-    **functions: Any,
-) -> Any:
-    """transformers' `create_bidirectional_mask`, without waiting for an accelerator.
-
-    The original reads from the device whether "sdpa" needs a mask at all.
-    """
-    is_host, is_sdpa = inputs_embeds.device.type == "cpu", config._attn_implementation == "sdpa"
-    if is_host or not is_sdpa or functions or attention_mask is None or attention_mask.dim() != 2:
-        return create_bidirectional_mask(config, inputs_embeds, attention_mask, encoded, **functions)
-    return attention_mask[:, None, None, :].to(inputs_embeds.device, torch.bool)  # [batch, 1, 1, source]
-
-
-def source_mask(
-    config: VaswaniConfig, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor | None, encoded: torch.Tensor
-) -> tuple[Any, str]:
-    """The mask of encoder-decoder attention, and the attention implementation that takes it."""
-    mask = bidirectional_mask(config, inputs_embeds, attention_mask, encoded)
-    if isinstance(mask, torch.Tensor) and mask.dim() == 2:
-        # transformers' mask for flash attention is 2-D, and would be applied to the queries (the target), too.
-        return mask[:, None, None, :].bool(), "sdpa"
-    return mask, config._attn_implementation
-
-
-def self_attention_mask(
-    create_mask: Callable,
-    config: PreTrainedConfig,
-    inputs_embeds: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    cache: Cache | None = None,
-) -> tuple[Any, str]:
-    """The mask of self-attention, and the attention implementation that takes it.
-
-    Instead of "sdpa", `RESTRICTED` computes the neighbourhood block by block, from the padding mask alone. With a
-    four-dimensional mask, a static cache, "eager" or "flex_attention", attention is full, with all but the
-    neighbourhood masked.
-
-    Args:
-        create_mask: transformers' function that makes the mask.
-        config, inputs_embeds: Arguments of `create_mask`.
-        attention_mask: `[batch, source]`, 1 for tokens, 0 for padding; or a mask in the implementation's own format.
-        cache: The decoder's cache of self-attention; None for the encoder.
-
-    Raises:
-        ValueError: The attention implementation cannot restrict attention.
-    """
-    implementation, neighborhood = config._attn_implementation, config.attention_neighborhood
-    if neighborhood is None:
-        return create_mask(config, inputs_embeds, attention_mask, cache), implementation
-    is_static = getattr(cache, "is_compileable", False)
-    if implementation == "sdpa" and not is_static and (attention_mask is None or attention_mask.dim() == 2):
-        return attention_mask, RESTRICTED
-    if implementation not in ("eager", "sdpa", "flex_attention"):
-        raise ValueError(
-            f"attention_neighborhood: {implementation} cannot restrict attention; use sdpa or flex_attention"
-        )
-
-    def is_near(batch_idx: int, head_idx: int, q_idx: int, kv_idx: int) -> bool:
-        return abs(q_idx - kv_idx) <= neighborhood // 2
-
-    return create_mask(config, inputs_embeds, attention_mask, cache, and_mask_function=is_near), implementation
-
-
-def unpadded_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    source: Any,
-    scaling: float,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
-    """Equation 1 within each sentence of a batch packed into one row, `[1, heads, tokens, d_k]`.
-
-    `source`, the batch's `SourceTokens`, replaces a mask. The output is `[1, tokens, heads, d_v]`, without weights.
-    """
-    query, key, value = (source.unpack(states.transpose(1, 2)).transpose(1, 2) for states in (query, key, value))
-    output = F.scaled_dot_product_attention(query, key, value, source.mask[:, None, None], scale=scaling)
-    attended = source.pack(output.transpose(1, 2).flatten(2))  # [1, tokens, heads * d_v]
-    return attended.unflatten(-1, (query.shape[1], -1)), None
-
-
-def restricted_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    padding_mask: torch.Tensor | None,
-    neighborhood: int,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
-    """Equation 1 over the keys within `neighborhood // 2` positions of each query.
-
-    A causal module sees only keys to the left. The result equals masked full attention, but time and memory grow as
-    r n, not as n^2: queries are cut into blocks, and each block attends only to the keys that its queries can reach.
-
-    The other arguments and the output are as in `eager_attention_forward`; no weights are returned.
-
-    Args:
-        module: The attention module; only its `is_causal` is read.
-        query: Queries at the last `target` positions of the keys.
-        padding_mask: `[batch, source]`, True for tokens, False for padding.
-        neighborhood: r, the number of positions that a query sees.
-    """
-    batch, _, target, _ = query.shape
-    if padding_mask is None:
-        padding_mask = torch.ones(batch, key.shape[2], dtype=torch.bool, device=key.device)
-    reach = neighborhood // 2
-    before, after = reach, 0 if module.is_causal else reach
-    block = min(max(reach, _SMALLEST_BLOCK), target)
-    blocks = -(-target // block)
-    past = key.shape[2] - target
-    first = max(past - before, 0)  # the first key that any query can reach
-    left = before - (past - first)
-    right = blocks * block - target + after
-    windows = [
-        F.pad(states[:, :, first:], (0, 0, left, right)).unfold(2, before + block + after, block)
-        for states in (key, value)
-    ]  # [batch, heads, blocks, d_k or d_v, window]
-    keys, values = (window.permute(0, 2, 1, 4, 3).flatten(0, 1) for window in windows)
-    queries = F.pad(query, (0, 0, 0, blocks * block - target)).unflatten(2, (blocks, block))
-    output = F.scaled_dot_product_attention(
-        queries.transpose(1, 2).flatten(0, 1),  # [batch * blocks, heads, block, d_k]
-        keys,
-        values,
-        attn_mask=_block_mask(F.pad(padding_mask[:, first:].bool(), (left, right)), block, before, after),
-        dropout_p=dropout,
-        scale=scaling,
-    )  # [batch * blocks, heads, block, d_v]
-    output = output.unflatten(0, (batch, blocks)).transpose(2, 3).flatten(1, 2)  # [batch, blocks * block, heads, d_v]
-    return output[:, :target], None
-
-
-def _block_mask(exists: torch.Tensor, block: int, before: int, after: int) -> torch.Tensor:
-    """Mask of the keys in its window that each query of a block may attend to: `[batch * blocks, 1, block, window]`.
-
-    A query sees `before` positions to its left and `after` to its right, if `exists` `[batch, keys]` says that they are
-    tokens.
-    """
-    window = before + block + after
-    exists = exists.unfold(1, window, block)  # [batch, blocks, window]
-    queries = torch.arange(block, device=exists.device).unsqueeze(-1) + before  # in the window
-    distance = torch.arange(window, device=exists.device) - queries  # [block, window]
-    near = (distance >= -before) & (distance <= after)
-    # A query always sees itself: otherwise the output of padding would be NaN.
-    allowed = (near & exists.unsqueeze(2)) | distance.eq(0)  # [batch, blocks, block, window]
-    return allowed.flatten(0, 1).unsqueeze(1)
-
-
 def drop_out(hidden_states: torch.Tensor, probability: float, training: bool) -> torch.Tensor:
     """`F.dropout` (5.4), twice as fast on a CPU.
 
@@ -952,37 +753,3 @@ def drop_out(hidden_states: torch.Tensor, probability: float, training: bool) ->
     drawn = torch.empty(-(-elements // 4), dtype=torch.int64).random_(-(2**63), None)
     bits = drawn.view(torch.int16)[:elements].view(hidden_states.shape)
     return hidden_states * (bits < kept - values // 2).to(hidden_states.dtype).mul_(values / kept)
-
-
-def attention_in_float32(
-    attention: Callable,
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Call `attention` in float32 instead of bfloat16 on a CPU, whose fused kernel has a slow bfloat16 gradient.
-
-    On sentences of 14 tokens, that gradient takes six times as long as in float32, half of a training step.
-    """
-    is_slow = query.device.type == "cpu" and query.dtype == torch.bfloat16
-    if not is_slow or (attention_mask is not None and attention_mask.is_floating_point()):
-        return attention(module, query, key, value, attention_mask, **kwargs)
-    with torch.autocast("cpu", enabled=False):
-        output, weights = attention(module, query.float(), key.float(), value.float(), attention_mask, **kwargs)
-    return output.to(query.dtype), weights
-
-
-def has_hooks(module: nn.Module) -> bool:
-    """Whether hooks, or a `forward` set on the instance, change what a module computes."""
-    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
-    # transformers never removes its hooks that record attentions; they do nothing unless attentions are requested.
-    if any(getattr(hook, "__module__", None) != "transformers.utils.output_capturing" for hook in hooks):
-        return True
-    forward = vars(module).get("forward")
-    if getattr(forward, "__module__", None) == "accelerate.utils.operations":  # its wrapper for mixed precision
-        forward = inspect.unwrap(forward)
-    original = type(module).forward  # accelerate, on removing its wrapper, restores it without the decorators
-    return forward is not None and getattr(forward, "__func__", forward) not in (original, inspect.unwrap(original))

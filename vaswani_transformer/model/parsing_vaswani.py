@@ -14,13 +14,7 @@ from .generation_vaswani import search_options
 from .languages_vaswani import require_text
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
 from .parse_sequence_vaswani import LABEL_MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
-from .pipeline_vaswani import (
-    GeneratingPipeline,
-    StageOptions,
-    generate_in_batches,
-    in_order,
-    register_task,
-)
+from .pipeline_vaswani import GeneratingPipeline, StageOptions, generate_in_batches, in_order, register_task
 
 
 class VaswaniParsingConfig(VaswaniConfig):
@@ -146,14 +140,6 @@ def parse_in_batches(
         yield indices, parses
 
 
-def _tree_class() -> Any:
-    try:
-        from nltk import Tree  # takes a third of a second, and is rarely needed
-    except ImportError:
-        raise ImportError("return_nltk: nltk is not installed; run `pip install nltk`") from None
-    return Tree
-
-
 class VaswaniParsingPipeline(GeneratingPipeline):
     """Parses sentences.
 
@@ -169,12 +155,10 @@ class VaswaniParsingPipeline(GeneratingPipeline):
     Raises:
         TypeError: An input is not a sentence.
         ValueError: As from `parse_in_batches`.
-        ImportError: `return_nltk` needs nltk, which is not installed.
+        ImportError: `return_nltk` needs nltk.
     """
 
     def stage_options(self, return_nltk: bool | None = None, **forward: Any) -> StageOptions:
-        if return_nltk:
-            _tree_class()
         return {}, forward, {} if return_nltk is None else {"return_nltk": return_nltk}
 
     def preprocess(self, items: list[Any]) -> dict[str, list[list[str]]]:
@@ -194,9 +178,12 @@ class VaswaniParsingPipeline(GeneratingPipeline):
             for words, parses in zip(model_outputs["sentences"], model_outputs["parses"], strict=True)
         ]
         if return_nltk:
-            tree_class = _tree_class()
+            try:  # without it, transformers would require nltk of every parser's user
+                from nltk import Tree  # takes a third of a second
+            except ImportError:
+                raise ImportError("return_nltk: nltk is not installed; run `pip install nltk`") from None
             for record in chain.from_iterable(results):
-                record["nltk_tree"] = tree_class.fromstring(record["tree"])
+                record["nltk_tree"] = Tree.fromstring(record["tree"])
         return results
 
 

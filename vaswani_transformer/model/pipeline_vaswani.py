@@ -22,9 +22,8 @@ from transformers import pipelines as _pipelines
 from transformers.generation.logits_process import LogitsProcessor
 from transformers.utils import logging
 
-from .encoding_lock_vaswani import ENCODING_LOCK
 from .generation_vaswani import paper_generation_config, search_options
-from .languages_vaswani import Directions, Paragraph, require_text, split_paragraphs, warn_of_long_sentences
+from .languages_vaswani import ENCODING_LOCK, Directions, Paragraph, require_text, split_paragraphs
 from .scores_vaswani import AlignmentHeads, TranslationScore, TranslationScorer, for_direction
 from .search_options_vaswani import LENGTH_FIELDS, SearchOptions, similar_length_batches
 
@@ -169,7 +168,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     engine: Callable[..., torch.Tensor] | None = None  # called in place of `model.generate`
 
     def __init__(self, *args: Any, engine: str | None = None, **kwargs: Any) -> None:
-        _require_package(engine=engine)
+        _require_package("engine", engine)
         super().__init__(*args, **kwargs)
         match = _LANGUAGE_PAIR.fullmatch(self.task or "")
         languages = self.defaults[0].setdefault("languages", match.groups() if match else (None, None))
@@ -198,7 +197,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
     def _forward(
         self, model_inputs: dict[str, list[str]], split_sentences: bool = True, **options: Any
     ) -> dict[str, list[list[Translation]]]:
-        _require_package(force_words=options.get("force_words"))
+        _require_package("force_words", options.get("force_words"))
         texts = model_inputs["texts"]
         options |= {"split_sentences": split_sentences, "engine": self.engine}
         batches = translate_in_batches(self.model, self.tokenizer, texts, **options)
@@ -339,15 +338,15 @@ def translate_in_batches(
             if scorer is not None:
                 if engine is not None:  # it ranks by its own rules
                     ranked = [sorted(each, key=lambda one: -one.score.score) for each in ranked]
-                curve = for_direction(model.config, "confidence_curve", inputs["input_ids"][0].tolist())
-                if scorer.is_measured and curve is not None:
-                    is_unlike += [best.score.confidence is None for best, *_ in ranked]
-                    ranked = [[best, *map(_without_confidence, others)] for best, *others in ranked]
+                for source, (best, *_) in zip(inputs["input_ids"].tolist(), ranked, strict=True):
+                    if scorer.is_measured and for_direction(model.config, "confidence_curve", source) is not None:
+                        is_unlike.append(best.score.confidence is None)
+                ranked = [[best, *map(_without_confidence, others)] for best, *others in ranked]
             yield indices, ranked
         if len(is_unlike) >= _ENOUGH and sum(is_unlike) > UNLIKE * len(is_unlike):
             logger.warning(
-                f"confidence: is not for this text; {sum(is_unlike)} of its {len(is_unlike)} translations are beyond "
-                "the log-probabilities and lengths that were measured; use score.py --confidence on text of this kind"
+                f"confidence is unreliable here: {sum(is_unlike)} of {len(is_unlike)} translations lie outside the "
+                "calibrated range; use score.py --confidence on text of this kind"
             )
         if blank := [index for index, part in enumerate(parts) if not part.strip()]:
             with ENCODING_LOCK:
@@ -386,13 +385,10 @@ def _scorer(
     return TranslationScorer(model, tokenizer, *penalty, heads, forced, is_measured, others)
 
 
-def _require_package(**options: Any) -> None:
-    """Raise an ImportError if options are set that need the package; this file may run without it."""
-    for name, value in options.items():
-        if value is not None:
-            raise ImportError(
-                f"{name}: needs the package vaswani_transformer; install and import it, or leave {name} out"
-            )
+def _require_package(name: str, value: Any) -> None:
+    """Raise an ImportError if an option is set that needs the package; this file may run without it."""
+    if value is not None:
+        raise ImportError(f"{name}: needs the package vaswani_transformer; install and import it, or leave {name} out")
 
 
 def _read(tokenizer: PreTrainedTokenizerBase, output_ids: torch.Tensor) -> list[Translation]:
@@ -497,7 +493,11 @@ def _warn_of_long_sentences(model: PreTrainedModel, encoded: BatchEncoding, leng
     longest = getattr(model.config, "longest_source", None) or getattr(model.config, "max_positions", None)
     # Tokenizers in pure Python have no encodings, and cut off nothing by default.
     cut_off = [sum(part.special_tokens_mask.count(0) for part in row.overflowing) for row in encoded.encodings or ()]
-    warn_of_long_sentences(map(sum, zip_longest(lengths, cut_off, fillvalue=0)), longest, logger.warning_once)
+    if longest is not None and any(sum(both) > longest for both in zip_longest(lengths, cut_off, fillvalue=0)):
+        logger.warning_once(
+            f"a sentence has more tokens than the longest sentence trained on, {longest}; parts of it may stay "
+            "untranslated; divide it"
+        )
 
 
 def _tag(

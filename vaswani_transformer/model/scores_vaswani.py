@@ -37,15 +37,12 @@ class AlignmentHeads:
         """The heads that the configuration names; by default all heads of the last layer.
 
         Raises:
-            ValueError: The model has separate vocabularies, or an unknown kind of configuration; or it lacks heads that
-                its configuration names.
+            ValueError: The model has separate vocabularies, or it lacks heads that its configuration names.
         """
         config = model.config
         has_two = getattr(config, "target_vocab_size", None) or config.model_type == "fsmt"
         if has_two or not getattr(config, "share_encoder_decoder_embeddings", True):
             raise ValueError("alignment: the model has two vocabularies, and its tokenizer decodes one of them only")
-        if not hasattr(config, "decoder_layers"):
-            raise ValueError(f"alignment: models of the type {config.model_type} are not supported")
         layers, heads = config.decoder_layers, config.decoder_attention_heads
         present = [[layer, head] for layer in range(layers) for head in range(heads)]
         if (pairs := getattr(config, "alignment_heads", None)) is None:
@@ -154,19 +151,19 @@ class TranslationScorer:
             if self.tokenizer.eos_token_id in ids:
                 length = ids.index(self.tokenizer.eos_token_id) + 1
             else:  # the length limit cuts it off
-                length = max((place + 1 for place, token in enumerate(ids) if token != padding), default=0)
-            places, words = token_words(self.tokenizer, ids[:length])
-            sums = [0.0] * words
-            for place, value in zip(places, values[:length], strict=True):
-                if place is not None:
-                    sums[place] += value
+                length = max((stop for stop, token in enumerate(ids, 1) if token != padding), default=0)
+            words, count = token_words(self.tokenizer, ids[:length])
+            sums = [0.0] * count
+            for word, value in zip(words, values[:length], strict=True):
+                if word is not None:
+                    sums[word] += value
             searched = values[self.forced : length]
             penalty = float(length_penalty(len(searched), self.alpha, self.penalty_type)) if searched else 1.0
             score = TranslationScore(sum(values[:length]), sum(searched) / penalty, length, sums)
             if self.heads is not None:
                 source_words = token_words(self.tokenizer, sources[source], is_whole=True)
-                weights = word_attention(self.heads.token_attention(attention[row]), *source_words, places, words)
-                score = replace(score, alignment=best_links(weights))
+                links = word_links(self.heads.token_attention(attention[row]), *source_words, words, count)
+                score = replace(score, alignment=links)
             curve = for_direction(self.model.config, "confidence_curve", sources[source])
             if curve is not None and self.is_measured:
                 low, high = for_direction(self.model.config, "confidence_tokens", sources[source]) or (0, math.inf)
@@ -190,14 +187,14 @@ def for_direction(config: PreTrainedConfig, name: str, source: Sequence[int]) ->
     return next((values.get(language) for language, tag in tags.items() if tag == first), None)
 
 
-def word_attention(
+def word_links(
     attention: torch.Tensor,
     sources: Sequence[int | None],
     source_words: int,
     targets: Sequence[int | None],
     target_words: int,
-) -> torch.Tensor:
-    """The attention of each target word to each source word, summed over the tokens of both.
+) -> list[tuple[int, int]]:
+    """Link each target word to the source word with the largest attention, summed over the tokens of both.
 
     Args:
         attention: `[target, source]`, of each target token.
@@ -207,19 +204,14 @@ def word_attention(
         target_words: Number of target words.
 
     Returns:
-        `[target_words, source_words]` in float64.
+        `(source, target)` for each target word; empty if there are no source words.
     """
     summed = [[0.0] * source_words for _ in range(target_words)]
     for target, weights in zip(targets, attention.tolist(), strict=False):
         for source, weight in zip(sources, weights, strict=False):
             if source is not None and target is not None:
                 summed[target][source] += weight
-    return torch.tensor(summed, dtype=torch.float64).reshape(target_words, source_words)
-
-
-def best_links(weights: torch.Tensor) -> list[tuple[int, int]]:
-    """The source word with the largest weight for each target word, of `[target words, source words]`."""
-    return [(source, target) for target, source in enumerate(weights.argmax(1).tolist())] if weights.numel() else []
+    return [(row.index(max(row)), target) for target, row in enumerate(summed)] if source_words else []
 
 
 @torch.no_grad()
@@ -280,9 +272,7 @@ def token_words(
 
     `is_whole` counts unknown tokens, as in a source; a translation is shown without them.
     """
-    added = (
-        token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special
-    )  # language tags included
+    added = [token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special]  # also language tags
     special = {*tokenizer.all_special_ids, *added} - ({tokenizer.unk_token_id} if is_whole else set())
     kept = [token for token in ids if token not in special]
     if not kept:
@@ -294,8 +284,8 @@ def token_words(
     words = len(prefixes[-1].split())
     # White space alone belongs to the word that follows it, as does the space at the start of a word's token.
     counts = (len(prefix.split()) - (not prefix[-1:].isspace()) for prefix in prefixes)
-    places = (min(max(count, 0), words - 1) if words else None for count in counts)
-    return [None if token in special else next(places) for token in ids], words
+    indices = (min(max(count, 0), words - 1) if words else None for count in counts)
+    return [None if token in special else next(indices) for token in ids], words
 
 
 def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float | None:
@@ -303,6 +293,6 @@ def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float | None
     value = round(value, 4)  # as the curve's values are
     if not curve[0][0] <= value <= curve[-1][0]:
         return None
-    place = min(bisect([point[0] for point in curve], value), len(curve) - 1)
-    (left, low, *_), (right, high, *_) = curve[place - 1], curve[place]
+    right_end = min(bisect([point[0] for point in curve], value), len(curve) - 1)
+    (left, low, *_), (right, high, *_) = curve[right_end - 1], curve[right_end]
     return high if left == right else low + (high - low) * (value - left) / (right - left)

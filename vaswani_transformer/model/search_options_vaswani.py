@@ -1,7 +1,4 @@
-"""Options of a search, its length limit, and the number of sentences in its batches.
-
-This file imports no torch: an exported model is searched by these options without it.
-"""
+"""Options of a search by the model or an exported one: its length limit, and the number of sentences in its batches."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields

@@ -5,9 +5,9 @@ matrix products on CPU and CUDA graphs on GPU make it faster still. `ForwardDeco
 adapters that replace inputs, and requested attentions need it.
 """
 
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from functools import partial
 from typing import Any, Protocol
 
@@ -15,8 +15,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import GenerationConfig, PreTrainedModel
-from transformers.cache_utils import Cache
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
+from transformers.modeling_outputs import Seq2SeqLMOutput
+
+from .attention_vaswani import VECTOR, SourceTokens
+from .keywords_vaswani import CACHE
 
 
 # The classes of these modules are in modeling_vaswani.py, which imports this file.
@@ -25,9 +27,6 @@ DecoderLayer = Any
 Decoder = Any
 
 Projection = Callable[[torch.Tensor], torch.Tensor]
-
-# The name of keys and values in the keywords of `generate` and in outputs: "cache" since transformers 5.24.
-CACHE = "cache" if "cache" in {field.name for field in fields(Seq2SeqLMOutput)} else "past_key_values"
 
 # Steps that the tree has room for at first, and that one CUDA graph covers.
 BLOCK = 32
@@ -39,73 +38,8 @@ _LOGITS_ON_CPU, _LOGITS_ON_GPU = 5_000_000, 200_000_000
 # makes kernels for each new number of rows.
 _DIGITS = 2
 
-# Keys are padded to a multiple of this: on a CPU, PyTorch's softmax is ten times slower on an incomplete vector.
-_VECTOR = 16
-
 # Plain steps that take about as long as capturing a graph: a first run, the recording, and instantiating the graph.
 _STEPS_WORTH_A_CAPTURE = 4
-
-
-def named_cache(kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Rename the cache among the keywords to `name`, whichever of its two names it has.
-
-    If both names hold a cache, the one with keys and values counts: PEFT passes its prefix by the older name, along
-    with the new, empty cache of `generate`.
-
-    Raises:
-        TypeError: A cache is not of a class of transformers, such as the tuples of its earlier versions.
-    """
-    caches = [kwargs[each] for each in ("cache", "past_key_values") if kwargs.get(each) is not None]
-    for cache in caches:
-        if not isinstance(cache, Cache):
-            raise TypeError(
-                f"{name}: must be a Cache of transformers, is a {type(cache).__name__}; EncoderDecoderCache(layers) "
-                f"makes one of a tuple of each layer's keys and values, (self, self, cross, cross)"
-            )
-    caches.sort(key=lambda cache: cache.get_seq_length(), reverse=True)
-    others = {each: value for each, value in kwargs.items() if each not in ("cache", "past_key_values")}
-    return {**others, name: caches[0]} if caches else others
-
-
-def as_encoder_outputs(given: Any) -> BaseModelOutput:
-    """Copy an encoder's output (any output class, mapping or tuple) into a `BaseModelOutput`.
-
-    Raises:
-        TypeError: It does not begin with hidden states `[batch, source, d_model]`.
-    """
-    names = ("last_hidden_state", "hidden_states", "attentions")
-    values = dict(zip(names, given, strict=False)) if isinstance(given, tuple | list) else given
-    encoded = values.get(names[0]) if isinstance(values, Mapping) else None
-    if not isinstance(encoded, torch.Tensor) or encoded.dim() != 3:
-        raise TypeError(
-            f"encoder_outputs: must be what the encoder returns, or a tuple such as (last_hidden_state,), of "
-            f"[batch, source, d_model]; is a {type(given).__name__}"
-        )
-    return BaseModelOutput(*map(values.get, names))
-
-
-class SourceTokens:
-    """The tokens of a batch of sources, packed into one row so that padding is not computed.
-
-    Args:
-        mask: `[sentences, source]`, 1 for tokens, 0 for padding.
-
-    `length` is the length of a source, padded to a multiple of `_VECTOR`.
-    """
-
-    def __init__(self, mask: torch.Tensor) -> None:
-        self.mask = F.pad(mask.bool(), (0, -mask.shape[1] % _VECTOR))  # [sentences, length]
-        self.places = self.mask.flatten().nonzero().squeeze(-1)  # [tokens]
-
-    def pack(self, states: torch.Tensor) -> torch.Tensor:
-        """Pack the tokens' states of `[sentences, source, width]` into one row `[1, tokens, width]`."""
-        padded = F.pad(states, (0, 0, 0, self.mask.shape[1] - states.shape[1]))
-        return padded.flatten(0, 1).index_select(0, self.places).unsqueeze(0)
-
-    def unpack(self, packed: torch.Tensor) -> torch.Tensor:
-        """Undo `pack`: `[sentences, length, ...]` from `[1, tokens, ...]`, with zeros at padding."""
-        padded = packed.new_zeros(self.mask.numel(), *packed.shape[2:])
-        return padded.index_copy_(0, self.places, packed[0]).unflatten(0, self.mask.shape)
 
 
 class StepDecoder(Protocol):
@@ -188,7 +122,7 @@ class ForwardDecoder:
         return len(self.tokens)
 
     def select(self, order: list[int]) -> None:
-        raise NotImplementedError("all sentences are needed")
+        """Never called, since `sentences_for` keeps all sentences."""
 
     def _run(self, new: int, is_first: bool) -> torch.Tensor:
         """Logits `[sentences * num_beams, vocabulary]` after the last of the `new` tokens."""
@@ -256,7 +190,7 @@ class IncrementalDecoder:
         self.mask = encoded.new_full((self.sentences, 1, num_beams, self.nodes), self.lowest)  # 0 at ancestors
         self.source_mask = None
         tokens = SourceTokens(self.mask.new_ones(encoded.shape[:2]) if source_mask is None else source_mask)
-        if len(tokens.places) < tokens.mask.numel():
+        if len(tokens.indices) < tokens.mask.numel():
             padding = tokens.mask[:, None, None, :].logical_not()  # [sentences, 1, 1, source]
             none = padding.all(-1, keepdim=True)  # stays 0: under autocast, `lowest` rounds to -inf, and softmax to NaN
             self.source_mask = encoded.new_zeros(padding.shape).masked_fill_(padding & ~none, self.lowest)
@@ -294,7 +228,7 @@ class IncrementalDecoder:
         last, steps = self._block_end()
         shape = (self.sentences, last)
         if self.graph is None or not self.graph.pays(shape, steps):
-            seen = slice(first, min(end + (first - end) % _VECTOR, self.nodes))  # nodes after `end` are masked
+            seen = slice(first, min(end + (first - end) % VECTOR, self.nodes))  # nodes after `end` are masked
             hidden = self._run(tokens, encoding, nodes, seen, mask[..., seen])
         else:
             run = partial(self._run, seen=slice(last), mask=mask[..., :last])
@@ -574,3 +508,16 @@ class StepGraph:
             target.copy_(tensor)
         self.graph.replay()
         return self.output
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether hooks, or a `forward` set on the instance, change what a module computes."""
+    hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]
+    # transformers never removes its hooks that record attentions; they do nothing unless attentions are requested.
+    if any(getattr(hook, "__module__", None) != "transformers.utils.output_capturing" for hook in hooks):
+        return True
+    forward = vars(module).get("forward")
+    if getattr(forward, "__module__", None) == "accelerate.utils.operations":  # its wrapper for mixed precision
+        forward = inspect.unwrap(forward)
+    original = type(module).forward  # accelerate, on removing its wrapper, restores it without the decorators
+    return forward is not None and getattr(forward, "__func__", forward) not in (original, inspect.unwrap(original))

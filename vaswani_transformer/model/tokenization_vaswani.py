@@ -11,8 +11,7 @@ from typing import Any, Literal, TextIO
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import FSMTTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .encoding_lock_vaswani import one_at_a_time
-from .languages_vaswani import is_language_tag
+from .languages_vaswani import is_language_tag, one_at_a_time
 
 
 PAD, EOS, UNK = "<pad>", "</s>", "<unk>"  # ids 0, 1, 2
@@ -177,7 +176,7 @@ def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
             )
     special = [*_added_special_tokens(backend), *names]
     first = max(backend.get_vocab().values()) + 1
-    added = {name: first + place for place, name in enumerate(names)}
+    added = {name: number for number, name in enumerate(names, first)}
     options = {"ignore_merges": True} if is_byte_pair else {}  # no merges lead to the new entries
     replace_vocabulary(backend, backend.get_vocab(with_added_tokens=False) | added, **options)
     backend.pre_tokenizer = _pre_tokenizer(backend.model, special)

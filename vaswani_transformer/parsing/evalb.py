@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, compress
 from typing import Literal
 
 
@@ -24,7 +24,7 @@ class SentenceScore:
 
     Attributes:
         length: Words of the gold tree.
-        status: "valid"; "error", if words differ or a tree is malformed; or "skip", if there is no parse.
+        status: "error" if words differ or a tree is malformed, "skip" without a parse.
         matched: Brackets of the parse that are also in the gold tree.
         gold: Brackets of the gold tree.
         parsed: Brackets of the parse.
@@ -46,12 +46,10 @@ class ParsingScore:
     """EVALB's summary; percentages of the valid sentences.
 
     Attributes:
-        sentences: All sentences.
         errors: Sentences whose words differ, or with a malformed tree.
         skipped: Sentences without a parse.
         recall: Share of the gold brackets that are in the parses.
         precision: Share of the parses' brackets that are right.
-        f1: Harmonic mean of both.
         complete_match: Share of sentences with exactly the gold brackets.
         tagging_accuracy: Share of words with the right tag.
     """
@@ -104,9 +102,8 @@ class _Brackets:
     def select(self, kept: Sequence[bool]) -> "_Brackets":
         """The tree with the kept words only."""
         before = [0, *accumulate(kept)]  # kept words before each word, and in total
-        places = [place for place, is_kept in enumerate(kept) if is_kept]
         phrases = [(label, before[first], before[end]) for label, first, end in self.phrases]
-        return _Brackets([self.words[place] for place in places], [self.tags[place] for place in places], phrases)
+        return _Brackets([*compress(self.words, kept)], [*compress(self.tags, kept)], phrases)
 
     def counted(self) -> list[Phrase]:
         """Phrases with words, without function tags and deleted labels."""
@@ -123,15 +120,12 @@ def score_parse(gold: str, parse: str, deletes_by_gold: bool = False) -> Sentenc
         deletes_by_gold: Delete words of the parse according to the gold tags. EVALB deletes by each tree's own tags, so
             a sentence with a wrong tag for a punctuation mark is an error, and does not count.
     """
-    try:
-        reference = _read_brackets(gold)
-    except ValueError:
+    reference, candidate = _read_brackets(gold), _read_brackets(parse)
+    if reference is None:
         return SentenceScore(0, "error")
     kept = [tag not in DELETED for tag in reference.tags]
     error = SentenceScore(sum(tag != "-NONE-" for tag in reference.tags), "error", words=sum(kept))
-    try:
-        candidate = _read_brackets(parse)
-    except ValueError:
+    if candidate is None:
         return error
     by_gold = deletes_by_gold and len(candidate.words) == len(kept)
     candidate_kept = kept if by_gold else [tag not in DELETED for tag in candidate.tags]
@@ -151,17 +145,13 @@ def score_parse(gold: str, parse: str, deletes_by_gold: bool = False) -> Sentenc
     )
 
 
-def _read_brackets(text: str) -> _Brackets:
-    """Read one tree, or several on a line.
-
-    Raises:
-        ValueError: Brackets do not match, or text is misplaced.
-    """
-    tree, stack, place, text = _Brackets([], [], []), list[int](), 0, text.rstrip()
-    while place < len(text):
-        match = _PIECE.match(text, place)
+def _read_brackets(text: str) -> _Brackets | None:
+    """Read one tree, or several on a line; None if brackets do not match, or text is misplaced."""
+    tree, stack, start, text = _Brackets([], [], []), list[int](), 0, text.rstrip()
+    while start < len(text):
+        match = _PIECE.match(text, start)
         if match is None:
-            raise ValueError(f"no bracket at {text[place : place + 20]!r}")
+            return None
         tag, word, label, _ = match.groups()
         if word is not None:
             tree.words.append(word)
@@ -173,11 +163,9 @@ def _read_brackets(text: str) -> _Brackets:
             opened = stack.pop()
             tree.phrases[opened] = (*tree.phrases[opened][:2], len(tree.words))
         else:
-            raise ValueError("a bracket closes that was not opened")
-        place = match.end()
-    if stack:
-        raise ValueError("a bracket is not closed")
-    return tree
+            return None
+        start = match.end()
+    return None if stack else tree
 
 
 def _count_matched(expected: list[Phrase], parsed: list[Phrase]) -> int:

@@ -1,14 +1,16 @@
-"""Scores of a parsing model (6.3, Table 4): F1 of its parses."""
+"""Scores of parsers (6.3, Table 4), and the record of a training: `ParsingRecord` is `all_results.json`."""
 
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..decoding.translation import search_on_all_processes
+from ..evaluation.perplexity import Perplexity
 from ..model.parse_sequence_vaswani import Parse
 from ..model.parsing_vaswani import parse_in_batches
+from ..runs.records import CorpusScores, Provenance, TrainingResults
 from ..system.typed_json import Record
 from .evalb import ParsingScore, SentenceScore, score_parse
 
@@ -45,13 +47,73 @@ class ParserScores(Record):
     unseen_evalb: ParsingScore | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class ParsingSplit(CorpusScores):
+    """The scores of a parsing model on one treebank.
+
+    Attributes:
+        perplexity: The perplexity per gold label.
+        free: The search among all sequences, repaired.
+        constrained: The search among well-formed parses.
+        right_branching: The trivial baseline.
+    """
+
+    perplexity: Perplexity
+    free: ParserScores
+    constrained: ParserScores
+    right_branching: ParserScores
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return {"f1": self.constrained.all_sentences.f1, "perplexity": self.perplexity.perplexity}
+
+
+@dataclass(frozen=True)
+class CheckpointF1:
+    """F1 of a checkpoint, greedily decoded, on some sentences of the validation set; a point of a learning curve."""
+
+    step: int
+    sentences: int
+    f1: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedParser:
+    """Another parser, scored on the test set, or on the validation set if there is no test set.
+
+    Attributes:
+        preparation: Commands that were run before `run.command`.
+        run: The training, or the benchmark.
+        scores: Scores, of the constrained search for a model of this package.
+    """
+
+    name: str
+    trained_on: str
+    preparation: list[str] = field(default_factory=list)
+    run: Provenance
+    scores: ParserScores
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParsingRecord(TrainingResults):
+    """The `all_results.json` of `recipes/train_parsing.py`; other fields as in `RunRecord`.
+
+    Attributes:
+        curve: F1 of the remaining checkpoints.
+        others: Parsers to compare with, in a published record.
+    """
+
+    validation: ParsingSplit | None = None
+    test: ParsingSplit | None = None
+    test_last_checkpoint: ParsingSplit | None = None
+    curve: list[CheckpointF1] | None = None
+    others: list[ComparedParser] | None = None
+
+
 def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[str] | None = None) -> ParserScores:
     """Compare parses with gold trees in brackets.
 
-    Args:
-        gold: The gold trees.
-        parses: A parse for each gold tree.
-        seen: Trees of the training data, written like the gold trees; None if they are unknown.
+    `seen` are trees of the training data, written like the gold trees; None if they are unknown.
     """
     pairs = [(tree, parse.tree) for tree, parse in zip(gold, parses, strict=True)]
     by_program = [score_parse(*pair) for pair in pairs]
@@ -87,8 +149,7 @@ def parse_corpus(
     Collective: the processes share the sentences, and all get the same result.
 
     Args:
-        model: The model, on the device to use.
-        tokenizer: Its tokenizer.
+        model, tokenizer: The model, on the device to use, and its tokenizer.
         sentences: Words of each sentence.
         tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
         constrained: Search only among well-formed parses.

@@ -7,7 +7,7 @@ from typing import Any
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BatchEncoding, PreTrainedTokenizerFast
 
-from ..model.encoding_lock_vaswani import one_at_a_time
+from ..model.languages_vaswani import one_at_a_time
 from ..model.parse_sequence_vaswani import LABEL_MARK
 from ..model.tokenization_vaswani import PAD, UNK, VaswaniTokenizer, replace_vocabulary
 

@@ -42,12 +42,8 @@ def read_treebank(file: str, split: str) -> Iterator[Tree]:
 def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> dict[str, list[str]]:
     """Write treebanks as parallel corpora, and learn their vocabulary, unless already done.
 
-    Args:
-        directory: The output directory; by default in the cache of `datasets`, named by the files and options.
-        options: The treebanks, and the options of their preparation.
-
-    Returns:
-        The corpora by split, as arguments of `load_parallel_corpus`.
+    Without a directory, they are in the cache of `datasets`, named by the files and options. Returns the corpora by
+    split, as arguments of `load_parallel_corpus`.
 
     Raises:
         ValueError: A tree is malformed, a file has no trees, a label of a split is both tag and phrase, the vocabulary
@@ -58,10 +54,8 @@ def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> 
     origin["format"] = _FORMAT
     for name in (*_SPLITS, "silver"):
         origin[name] = [file if file == "demo" else identify(file) for file in origin[name] or ()]
-    if directory is None:
-        name = f"treebank-{content_digest(origin)[:32]}"
-        directory = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer", name)
-    directory = Path(directory)
+    cache = Path(datasets.config.HF_DATASETS_CACHE, "vaswani_transformer")
+    directory = Path(directory or cache / f"treebank-{content_digest(origin)[:32]}")
     if not directory.exists():
         with locked(directory.parent / "treebanks", "prepared", wait=True):
             if not directory.exists():
@@ -99,12 +93,12 @@ def _write(directory: Path, options: TreebankOptions, origin: dict[str, Json]) -
 def _read_trees(name: str, files: Iterable[str] | None) -> Iterator[Tree]:
     """The trees of the files of an option."""
     for file in files or ():
-        trees = read_treebank(file, name)
-        first = next(trees, None)
-        if first is None:
+        has_trees = False
+        for tree in read_treebank(file, name):
+            has_trees = True
+            yield tree
+        if not has_trees:
             raise ValueError(f"{name}: {file} has no trees; give a treebank in brackets")
-        yield first
-        yield from trees
 
 
 def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -> ParseLabels:
@@ -128,7 +122,7 @@ def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -
 
 @dataclass(frozen=True)
 class GoldTrees:
-    """Sentences of a treebank as words, their trees in brackets, and which of these trees are in the training data."""
+    """Sentences of a treebank as words, their trees in brackets, and the trees that the training data also have."""
 
     sentences: list[list[str]]
     trees: list[str]
@@ -146,8 +140,7 @@ class GoldTrees:
         lines = [*read_lines(Path(file))]
         seen = {*lines}.intersection(line for each in train for line in read_lines(Path(each)))
         rows = [json.loads(line) for line in lines]
-        pairs = [row["translation"] for row in rows]
-        sentences, sequences = ([pair[side].split() for pair in pairs] for side in (language, PARSE))
+        sentences, sequences = ([row["translation"][side].split() for row in rows] for side in (language, PARSE))
         labels = ParseLabels.from_counts(Counter(chain.from_iterable(sequences)))  # training trees may lack some labels
         trees = [
             row.get("tree") or parse_of_sequence(sequence, words, labels).tree
@@ -157,5 +150,5 @@ class GoldTrees:
 
     def sample(self, size: int) -> "GoldTrees":
         """`size` sentences, evenly spaced; all, if there are fewer."""
-        places = evenly_spaced(len(self.trees), size)
-        return replace(self, sentences=[self.sentences[n] for n in places], trees=[self.trees[n] for n in places])
+        indices = evenly_spaced(len(self.trees), size)
+        return replace(self, sentences=[self.sentences[n] for n in indices], trees=[self.trees[n] for n in indices])

@@ -14,25 +14,24 @@ _ROOTS = (ROOT, "ROOT", "S1")
 
 
 def read_trees(path: str | Path) -> Iterator[Tree]:
-    """The trees of a file (plain, .gz, .bz2, .xz), each on one or several lines; text between trees is an error.
+    """The trees of a file (plain, .gz, .bz2, .xz), each on one or several lines.
 
     Raises:
-        ValueError: A tree is malformed; the message names the file and the line where the tree begins.
+        ValueError: A tree is malformed, or there is other text; the message names the file and the line of its begin.
         OSError: There is no such file.
     """
-    path, text, depth, first = Path(path), "", 0, 1
-    for number, line in enumerate(read_lines(path), start=1):
-        if not text.strip():
-            text, depth, first = "", 0, number
-        text += line + "\n"
-        depth += line.count("(") - line.count(")")
-        if depth < 0:
-            raise ValueError(f"{path}, line {number}: a bracket closes that was not opened; mend the tree")
-        if depth == 0 and text.strip():
-            yield parse_tree(text, f"{path}, line {first}")
-            text = ""
-    if text.strip():
-        raise ValueError(f"{path}, line {first}: {depth} brackets of the tree are not closed; mend the tree")
+    lines: list[str] = []
+    for number, line in enumerate(read_lines(Path(path)), start=1):
+        if not lines:
+            depth, first = 0, number
+        if lines or line.strip():
+            lines.append(line)
+            depth += line.count("(") - line.count(")")
+            if depth <= 0:
+                yield parse_tree("\n".join(lines), f"{path}, line {first}")
+                lines = []
+    if lines:
+        yield parse_tree("\n".join(lines), f"{path}, line {first}")  # an error: a bracket is not closed
 
 
 def normalized_trees(path: str | Path) -> Iterator[Tree]:
@@ -107,9 +106,7 @@ def tree_in_one_line(tree: Tree) -> str:
 def tree_to_sequence(tree: Tree, keeps_tags: bool = True) -> list[str]:
     """Convert a normalised tree to the sequence of section 6.3: without words and the outermost bracket.
 
-    Args:
-        tree: The result of `normalize_tree`.
-        keeps_tags: Whether words become their tags, as in the paper, or all "XX", as in Vinyals et al. (2015).
+    Words become their tags, as in the paper, or all "XX", as in Vinyals et al. (2015).
     """
     sequence: list[str] = []
     pending: list[Tree | str] = [*reversed(tree)]

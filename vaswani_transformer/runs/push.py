@@ -22,9 +22,8 @@ PUSHED = (
 def prepare_repository(repo_id: str, private: bool | None = None) -> str:
     """Create a model repository unless it exists, check that it can be written, and return its full name.
 
-    Args:
-        repo_id: "user/name"; or only the name, for the logged-in user.
-        private: Whether a new repository is private; the default is the account's.
+    The name alone, without "user/", is completed for the logged-in user. By default the account decides whether a new
+    repository is private.
 
     Raises:
         ValueError: There is no token, it is invalid or lacks permission, or the Hub cannot be reached.

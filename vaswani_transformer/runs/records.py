@@ -10,7 +10,7 @@ from typing import Protocol, Self, runtime_checkable
 from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.scores import PairedComparison, Scores
 from ..system.typed_json import REST, Record
-from .costs import TrainingCost
+from ..training.costs import TrainingCost
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,15 +66,10 @@ def load_record(directory: Path) -> dict[str, Json]:
 def open_run(
     directory: Path, settings: Mapping[str, Json], resume: bool, each_machine: bool = False
 ) -> Iterator[Path | None]:
-    """Lock an output directory for a training that begins or resumes in it. Collective.
+    """Lock an output directory for a training that begins or resumes in it, and create it if needed. Collective.
 
-    Trainings on other machines are excluded if the file system shares locks, as NFS does.
-
-    Args:
-        directory: The output directory, created if it does not exist.
-        settings: The result of `training_settings`.
-        resume: Whether to continue the training in the directory.
-        each_machine: Whether each machine has its own output directory (`save_on_each_node`).
+    Trainings on other machines are excluded if the file system shares locks, as NFS does. With `each_machine`, every
+    machine has its own output directory (`save_on_each_node`).
 
     Yields:
         The checkpoint to resume from; None to start from the beginning.
@@ -85,7 +80,7 @@ def open_run(
     """
     with ExitStack() as exit_stack:
 
-        def claim() -> None:
+        def lock_output() -> None:
             exit_stack.enter_context(locked(directory))
             directory.mkdir(parents=True, exist_ok=True)
             if resume:
@@ -99,7 +94,7 @@ def open_run(
             else:
                 (directory / RECORD_NAME).unlink(missing_ok=True)  # left by a training without a checkpoint
 
-        (on_each_machine if each_machine else on_main_process)(claim)
+        (on_each_machine if each_machine else on_main_process)(lock_output)
         record_settings(directory, settings, each_machine)
         checkpoint = newest_complete_checkpoint(directory) if resume else None
         if resume and checkpoint is None:

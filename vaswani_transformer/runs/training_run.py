@@ -33,11 +33,11 @@ from ..system.typed_json import from_json
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
-from ..training.elastic_trainer import ElasticTrainer
-from ..training.precision import fastest_precision, relative_speeds
+from ..training.costs import measure_cost
+from ..training.elastic import ElasticTrainer
+from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.schedule import NoamSchedule, WarmupCheck, WarmupCooldown, steps_of_warmup
 from ..training.trainer import VaswaniTrainer
-from .costs import measure_cost
 from .plots import plot_learning_curve
 from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
@@ -50,10 +50,10 @@ from .scoring import ValidationBleu, choose_length_penalty
 def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
     """Supervise a training: a fault, a lost process or a signal ends all processes with one line.
 
-    At its end the process group is destroyed. The group's threads end only if nothing refers to it any longer, and a
-    trainer does: the trainer must be a local variable of a function called in the context. Then the run is pushed, even
-    if it had already ended, since its push may have been interrupted. The line begins with `program`, the recipe's
-    name.
+    The line begins with `program`, the recipe's name. At the end of the context the process group is destroyed. Its
+    threads end only if nothing refers to it any longer, and a trainer does: the trainer must be a local variable of a
+    function called in the context. Then the run is pushed, even if it had already ended, since its push may have been
+    interrupted.
     """
     with (
         exit_on_error(program, "continue with --resume"),
@@ -250,7 +250,9 @@ class TrainingRun:
         training = RunTraining(
             seconds=trainer.totals.seconds,
             processor_seconds=trainer.totals.processor_seconds,
-            cost=measure_cost(trainer),
+            cost=measure_cost(
+                trainer.state.total_flos, trainer.totals.device_seconds, args.device, DTYPES[args.precision]
+            ),
             steps=trainer.state.global_step,
             warmup_steps=steps_of_warmup(trainer.state, self._warmup_steps),
             epochs=trainer.state.epoch,

@@ -34,10 +34,10 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
-    """End the program with one line on an error that is not a bug, or on the loss of another process.
+    """End the program with one line on an error that is not a bug.
 
-    If several processes have the same error, one prints the line. With `TRANSFORMERS_VERBOSITY=debug` the traceback is
-    also logged.
+    The loss of another process is such an error. If several processes have the same error, one prints the line. With
+    `TRANSFORMERS_VERBOSITY=debug` the traceback is also logged.
 
     Args:
         program: File name of the recipe, with which the line begins.
@@ -69,9 +69,9 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
 
 def _lost_process(error: BaseException) -> str | None:
     """The line in which a collective operation reports a lost rank, or a loader a lost worker; None otherwise."""
-    line = one_line(error)
     if not isinstance(error, RuntimeError):
         return None
+    line = one_line(error)
     if line.startswith("DataLoader worker"):
         return line
     if isinstance(error, torch.distributed.DistError) or "gloo" in line:  # gloo raises a plain RuntimeError
@@ -82,18 +82,14 @@ def _lost_process(error: BaseException) -> str | None:
 def _fault(error: BaseException) -> str | None:
     """The message for an error that is not a bug; None for a bug, which needs its traceback."""
     if isinstance(error, _FAULTS):
-        return (one_line(error) or type(error).__name__) + _advice_to_get(error)
+        message = one_line(error) or type(error).__name__
+        if isinstance(error, FileNotFoundError) and (path := re.match(r"data/([\w-]+)/", str(error.filename))):
+            message += f"; if it is a file of a public corpus, `vaswani data {path[1]}` gets it"
+        return message
     is_torchs = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # on a CPU
     if is_torchs or isinstance(error, MemoryError | torch.OutOfMemoryError):
         return f"there is not enough memory; take smaller batches, or a smaller model ({one_line(error)[:200]})"
     return None
-
-
-def _advice_to_get(error: BaseException) -> str:
-    """The command that gets a missing file, if configurations expect a public corpus there; else nothing."""
-    if isinstance(error, FileNotFoundError) and (path := re.match(r"data/([\w-]+)/", str(error.filename))):
-        return f"; if it is a file of a public corpus, `vaswani data {path[1]}` gets it"
-    return ""
 
 
 @contextmanager
@@ -114,19 +110,19 @@ def _standard_output() -> Iterator[None]:
 
 def _end(line: str, status: int, is_lost: bool) -> NoReturn:
     """End this process; if several have the same error, one prints the line."""
-    is_joined = torch.distributed.is_initialized()
-    if not is_joined and status == 1:
-        sys.exit(line)
 
     def say() -> None:
         print(line, file=sys.stderr, flush=True)
 
-    if is_joined and not is_lost:  # the store may be lost with the process
-        do_once("the last line", say)
-    else:
+    if not torch.distributed.is_initialized():
+        if status == 1:
+            sys.exit(line)
         say()
-    if not is_joined:
         sys.exit(status)
+    if is_lost:  # and the store perhaps with it
+        say()
+    else:
+        do_once("the last line", say)
     sys.stdout.flush()
     os._exit(status)  # the threads of the process group might otherwise abort the interpreter
 

@@ -89,7 +89,7 @@ def publish(staged: Path, path: Path, replace: bool = True) -> None:
 
 
 def atomic_remove(directory: Path, temporary_folder: Path) -> None:
-    """Delete a directory by moving it to a folder on the same file system, so that no part of it remains here."""
+    """Delete a directory by first moving it to a folder on the same file system, so that no part remains here."""
     temporary_folder.mkdir(exist_ok=True)
     remains = temporary_folder / f"{directory.name}.{uuid.uuid4().hex[:12]}.tmp"
     os.replace(directory, remains)
@@ -148,10 +148,8 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
     try:
         yield
     finally:
-        try:
-            Path(lock.lock_file).unlink(missing_ok=True)  # a process that has just opened it notices
-        finally:
-            lock.release()
+        Path(lock.lock_file).unlink(missing_ok=True)  # a process that has just opened it notices
+        lock.release()
 
 
 def require_new_file(name: str, path: str | Path, overwrite: bool) -> None:

@@ -141,13 +141,6 @@ def identify(path: str | Path) -> Json:
     return {"file": str(path.absolute()), "sha256": file_digest(path)}
 
 
-def identify_tokenizer(name: str) -> Json:
-    """Describe a saved tokenizer for a record: local files by their common digest, one on the Hub by its name."""
-    if (digest := matching_files_digest(Path(name), TOKENIZER_FILES)) is not None:
-        return {"file": str(Path(name).absolute()), "sha256": digest}
-    return {"name": name}
-
-
 def require_same_origin(before: Mapping[str, Json], now: Mapping[str, Json], what: str, advice: str) -> None:
     """Compare the recorded origin of a directory with the origin in the command that wants to use it.
 

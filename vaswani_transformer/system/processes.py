@@ -1,4 +1,4 @@
-"""The process group: joining and leaving it, and sharing results and errors among its ranks.
+"""The process group: starting, joining and leaving it, and sharing results and errors among its ranks.
 
 A rank that has died, is stopped or cut off ends the others: torchrun and accelerate's launcher kill them, gloo sees the
 closed connection, and a collective operation has a timeout. If one rank may work for hours, the others therefore wait
@@ -16,32 +16,35 @@ import itertools
 import os
 import platform
 import signal
+import subprocess
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 from typing import Any, TypeVar
 
 import torch
+
+# Default arguments of its functions capture the process group that exists at the first import. If
+# `DistributedDataParallel` imported it later, they would keep the group alive, and it could not end.
+import torch.distributed.nn
 from accelerate import PartialState
 from accelerate.utils import gather_object, parse_flag_from_env
 from torch.distributed import PrefixStore, Store, TCPStore
 from transformers import TrainingArguments
 
+from .console import program_name
 from .files import file_errors_as_os_error
+from .processor import available_cores
 
-
-if torch.distributed.is_available():
-    # Default arguments of its functions capture the process group that exists at the first import. If
-    # `DistributedDataParallel` imported it later, they would keep the group alive, and it could not end.
-    import torch.distributed.nn
 
 # Environment variable of a training that ends with the program that started it: the name of the signal that ends it.
 LAUNCHER = "VASWANI_LAUNCHER"
-OTHER_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
-CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds on all cores, per period
+_OTHER_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
+# Processes that are started; each has a copy of the weights and of the optimizer's state. More cores are threads.
+_MOST_PROCESSES = 8
 _STORE_TIMEOUT = timedelta(seconds=15)
 _LONGEST_ONCE = timedelta(seconds=2)
 _LONGEST_WORK = timedelta(days=1)  # for the main process alone
@@ -52,6 +55,59 @@ Result = TypeVar("Result")
 Outcome = tuple[Any, ValueError | OSError | None]
 
 _turns = itertools.count()  # of the main process, counted alike on every rank
+_stores: list[TCPStore] = []  # serve the started processes until this one ends
+
+
+def start_processes(program: str, options: Namespace) -> None:
+    """Make this training process the first of several on the CPU, and start the others.
+
+    Several processes train small models faster than the threads of one. Call it before joining the process group. The
+    others run the same command line, and end with this process; a signal to any of them reaches all at the end of a
+    step. Under a launcher and on a GPU, nothing is started.
+
+    torchrun would be one more process. It kills the others 30 seconds after a signal, when a step of a large batch may
+    not have ended, and prints its traceback after the line of an error.
+
+    Args:
+        program: File name of the recipe. If called by its path, it starts others only for `processes`.
+        options: `processes`, `virtual_ranks`, `use_cpu`, `source_tokens`, `target_tokens` and `max_length`.
+    """
+    # A sweep, which sets LAUNCHER, starts one process for each training.
+    is_launched = any(name in os.environ for name in (*_OTHER_LAUNCHERS, "WORLD_SIZE"))
+    if is_launched or (torch.accelerator.is_available() and not options.use_cpu):
+        return
+    name, cores = program_name(program), min(torch.get_num_threads(), available_cores())
+    # Each process needs a sentence of every batch; the batch of the longest sentences has the fewest. None: the corpus
+    # decides.
+    longest = [tokens // options.max_length for tokens in (options.source_tokens, options.target_tokens) if tokens]
+    most = min(cores, _MOST_PROCESSES, options.virtual_ranks or _MOST_PROCESSES, *longest)
+    count = options.processes or max(1, most)
+    if count == 1:
+        return
+    if options.processes is None and name == program:
+        print(f"{name}: trains in one process on {cores} cores; --processes {count} may be faster", file=sys.stderr)
+        return
+    threads = max(1, cores // count)
+    each = "a thread" if threads == 1 else f"{threads} threads"
+    print(f"{name}: {count} processes of {each} divide every batch; --processes 1 starts no other", file=sys.stderr)
+    torch.set_num_threads(threads)
+    _stores.append(TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
+    os.environ |= {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(_stores[-1].port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # this process already serves the store
+        "WORLD_SIZE": str(count),
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "ACCELERATE_USE_CPU": "true",
+        "OMP_NUM_THREADS": str(threads),
+    }
+    # Set before the imports of a process, so that it does not wait for this one if this one ends meanwhile.
+    end = partial(end_with_parent, signal.SIGKILL) if sys.platform == "linux" else None
+    for rank in range(1, count):
+        numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), LAUNCHER: "SIGKILL"}
+        command, environment = [sys.executable, *sys.orig_argv[1:]], {**os.environ, **numbers}
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=end)
 
 
 def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = None) -> None:
@@ -65,9 +121,9 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
         timeout: Longest wait of a collective operation for the other processes.
         backend: `ddp_backend` of `TrainingArguments`.
     """
-    if any(name in os.environ for name in (LAUNCHER, *OTHER_LAUNCHERS)):
+    if any(name in os.environ for name in (LAUNCHER, *_OTHER_LAUNCHERS)):
         end_with_parent(signal.Signals[os.environ.get(LAUNCHER, "SIGTERM")])
-    if torch.distributed.is_available() and not torch.distributed.is_initialized():
+    if not torch.distributed.is_initialized():
         use_cpu = use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
         PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
 
@@ -82,15 +138,6 @@ def end_with_parent(signal_number: int) -> None:
 def end_forks_with_this_process() -> None:
     """Make Linux kill processes forked from now on when this process ends."""
     os.register_at_fork(after_in_child=lambda: end_with_parent(signal.SIGKILL))
-
-
-def available_cores() -> int:
-    """Cores that this process may use, by its affinity and its container's limit; the machine may have more."""
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    with suppress(OSError, ValueError):  # there is no limit, or it is "max"
-        quota, period = map(int, CPU_LIMIT.read_text(encoding="ascii").split())
-        cores = max(1, min(cores, quota // period))
-    return cores
 
 
 def leave_process_group() -> None:

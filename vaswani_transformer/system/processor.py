@@ -1,9 +1,11 @@
-"""Narrow number types for whose products a processor has instructions."""
+"""The processor: its cores, the number types that it multiplies slowly, and memory that a step leaves to the next."""
 
 import ctypes
 import logging
 import os
 import platform
+import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -16,9 +18,19 @@ _NEEDED = {
     "bfloat16": ({"avx512bw", "avx_ne_convert"}, {"SSE41", "AVX", "AVX2", "AVX2_VNNI"}),
 }
 
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds on all cores, per period
 SLOW_BFLOAT16 = (
     "precision: bf16 is several times slower than float32 on this processor, which lacks AVX-512; choose float32"
 )
+
+
+def available_cores() -> int:
+    """Cores that this process may use, by its affinity and its container's limit; the machine may have more."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # there is no limit, or it is "max"
+        quota, period = map(int, CPU_LIMIT.read_text(encoding="ascii").split())
+        cores = max(1, min(cores, quota // period))
+    return cores
 
 
 def has_products_of(dtype: Literal["int8", "bfloat16"]) -> bool:

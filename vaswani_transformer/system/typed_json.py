@@ -26,12 +26,7 @@ class Record:
 
     @classmethod
     def load(cls: type[T], path: str | Path) -> T:
-        """Read a file.
-
-        Raises:
-            FileNotFoundError: There is no such file.
-            ValueError: It is not JSON, or a field is missing or of a wrong type; the message names file and field.
-        """
+        """Read a file; a ValueError names the file, and a field that is missing or of a wrong type."""
         content = read_json(path)
         try:
             return from_json(cls, content)
@@ -62,10 +57,7 @@ def to_json(value: Any) -> Any:
 def from_json(kind: type[T], value: object, place: str = "") -> T:
     """Convert a value of a JSON file to a type: a dataclass, a plain type, a list, a dict or an optional.
 
-    Errors begin with `place`, the path of the value, such as ".data.train".
-
-    Raises:
-        ValueError: A field is missing or of a wrong type.
+    A ValueError for a missing field or a wrong type begins with `place`, the path of the value, such as ".data.train".
     """
     if get_origin(kind) is UnionType:
         (plain,) = (member for member in get_args(kind) if member is not NoneType)  # X | None, and no other union

@@ -28,18 +28,15 @@ logger = logging.get_logger(__name__)
 def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Tensor]:
     """Mean of the weights of several checkpoints, summed in float64 and returned in float32.
 
-    Args:
-        directories: Each has `model.safetensors`, or its shards, or PEFT's `adapter_model.safetensors`.
-
-    Returns:
-        The averaged state dict.
+    Each directory has `model.safetensors`, or its shards, or PEFT's `adapter_model.safetensors`.
 
     Raises:
-        ValueError: The list is empty, or a checkpoint has no weights; tensors differ in name or shape, or are not
-            finite.
+        ValueError: There are no checkpoints, or one has no weights; tensors differ in name or shape, or are not finite.
         OSError: A file is damaged.
     """
     paths = [*map(Path, directories)]
+    if not paths:
+        raise ValueError("directories: there are no checkpoints to average")
     total: dict[str, torch.Tensor] = {}
     for path in paths:
         with file_errors_as_os_error(f"{path}: cannot be averaged"):
@@ -55,8 +52,6 @@ def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Te
             if not tensor.isfinite().all():
                 raise ValueError(f"{path}: {name} is not finite, so training has diverged; lower the learning rate")
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
-    if not paths:
-        raise ValueError("directories: there are no checkpoints to average")
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
 
@@ -78,14 +73,12 @@ class CheckpointAveraging(TrainerCallback):
         averaged: Directories of the averaged checkpoints, oldest first.
 
     Raises:
-        ValueError: `last` is not positive. From `train()`: `save_strategy` writes no checkpoints, or
-            `load_best_model_at_end` asks for other weights, `save_total_limit` keeps fewer than are averaged
-            (`VaswaniTrainer` keeps them in any case), or a model that is not a `PeftModel` has adapters.
+        ValueError: From `train()`: `save_strategy` writes no checkpoints, `load_best_model_at_end` asks for other
+            weights, `save_total_limit` keeps fewer than are averaged (`VaswaniTrainer` keeps them in any case), or a
+            model that is not a `PeftModel` has adapters.
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
-        if last < 1:
-            raise ValueError(f"last: must be at least 1, is {last}")
         self.last = last
         self.every_minutes = every_minutes
         self.averaged: list[Path] = []
@@ -144,7 +137,7 @@ class CheckpointAveraging(TrainerCallback):
         elif PartialState().is_main_process:
             logger.warning("CheckpointAveraging: no checkpoint was written, so the model keeps its last weights")
 
-    def _load_average(self, output_dir: str, model: torch.nn.Module) -> list[Path]:
+    def _load_average(self, output_dir: str, model: Any) -> list[Path]:
         """Load the average into the model, and return the directories that were averaged."""
         directories: list[Path] = []
         for step, directory in reversed(list_checkpoints(output_dir).items()):
@@ -154,21 +147,16 @@ class CheckpointAveraging(TrainerCallback):
                 directories.insert(0, directory)
             else:
                 logger.warning(f"{directory}: left out of the average, {damage}")
-        if directories and hasattr(model, "peft_config"):
-            _load_average_adapters(directories, model)
+        if directories and hasattr(model, "peft_config"):  # its checkpoints do not have the base weights
+            from peft import set_peft_model_state_dict  # such a model needs the package anyway
+
+            for name in model.active_adapters:
+                folders = [directory if name == "default" else directory / name for directory in directories]
+                set_peft_model_state_dict(model, average_checkpoints(folders), name)
         elif directories:
             # Tensors missing from checkpoints are tied to others, or constant.
             model.load_state_dict(average_checkpoints(directories), strict=False)
         return directories
-
-
-def _load_average_adapters(directories: list[Path], model: Any) -> None:
-    """Load the average of the active adapters into a `PeftModel`; its checkpoints do not have the base weights."""
-    from peft import set_peft_model_state_dict  # such a model needs the package anyway
-
-    for name in model.active_adapters:
-        folders = [directory if name == "default" else directory / name for directory in directories]
-        set_peft_model_state_dict(model, average_checkpoints(folders), name)
 
 
 def checkpoints_to_average(output_dir: str | Path) -> dict[int, Path]:

@@ -94,11 +94,7 @@ def remove_incomplete(output_dir: str | Path) -> None:
 def remove_surplus(output_dir: Path, limit: int, step: int, needed: Iterable[int]) -> None:
     """Delete the oldest checkpoints beyond a limit, except those of needed steps, each atomically.
 
-    Args:
-        output_dir: Directory of the checkpoints.
-        limit: Number of checkpoints to keep.
-        step: Step of the newest checkpoint, which is kept. Later ones belong to another training and do not count.
-        needed: Steps of other checkpoints to keep.
+    The newest is the checkpoint of `step`. Later ones belong to another training and do not count.
     """
     checkpoints = {each: directory for each, directory in list_checkpoints(output_dir).items() if each <= step}
     deletable = [directory for each, directory in checkpoints.items() if each not in {step, *needed}]

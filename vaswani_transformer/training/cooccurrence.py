@@ -26,7 +26,8 @@ def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed:
 
     Args:
         pairs: Rows with `input_ids` and `labels`; at most 100,000 of them, evenly spaced, are used.
-        vocabulary, d_model: Number of tokens, and width of their embeddings.
+        vocabulary: Number of tokens.
+        d_model: Width of their embeddings.
         seed: Seed of the rotation.
 
     Returns:

@@ -40,7 +40,7 @@ def relative_speeds(
 
     Args:
         config: The configuration of the model to train, vocabulary size included.
-        device: Where it trains.
+        device: The device of the training.
         tokens: Target tokens of a batch on the device.
         seconds: Approximate duration of the measurement.
     """
@@ -67,21 +67,26 @@ def relative_speeds(
     return compare(usable_precisions(device), train, seconds)
 
 
-def compare(precisions: Sequence[str], work: Callable[[str], object], seconds: float) -> dict[str, float]:
-    """The speed of some work in each precision, relative to the first.
+def compare(names: Sequence[str], work: Callable[[str], object], seconds: float) -> dict[str, float]:
+    """The speed of each of some works, relative to the first."""
+    times = shortest_times(names, work, seconds)
+    return {name: times[names[0]] / each for name, each in times.items()}
 
-    All are timed in turn until the seconds have passed. The fastest run of each counts, because other programs slow
-    some runs.
+
+def shortest_times(names: Sequence[str], work: Callable[[str], object], seconds: float) -> dict[str, float]:
+    """The duration of each work's fastest run, because other programs slow some runs.
+
+    All works are timed in turn until `seconds` have passed.
     """
-    for precision in precisions:
-        work(precision)  # the first run loads libraries
-    fastest, started = dict.fromkeys(precisions, math.inf), time.perf_counter()
-    while math.inf in fastest.values() or time.perf_counter() - started < seconds:
-        for precision in precisions:
+    for name in names:
+        work(name)  # the first run loads libraries
+    shortest, started = dict.fromkeys(names, math.inf), time.perf_counter()
+    while math.inf in shortest.values() or time.perf_counter() - started < seconds:
+        for name in names:
             begun = time.perf_counter()
-            work(precision)
-            fastest[precision] = min(fastest[precision], time.perf_counter() - begun)
-    return {precision: fastest[precisions[0]] / shortest for precision, shortest in fastest.items()}
+            work(name)
+            shortest[name] = min(shortest[name], time.perf_counter() - begun)
+    return shortest
 
 
 def fastest_precision(speeds: Mapping[str, float], margin: float = 1.05) -> str:

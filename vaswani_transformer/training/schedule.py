@@ -26,11 +26,7 @@ _CUT = "warmup_cut"  # name in `TrainerState.stateful_callbacks`
 def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor: float = 1.0) -> float:
     """Equation 3 (5.3): `factor * d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)`.
 
-    Args:
-        step: Number of the optimizer step, from 1.
-        d_model: Width of the model.
-        warmup_steps: The step with the highest rate.
-        factor: Multiplies the rate; 1 in the paper.
+    Steps count from 1; the rate is highest at the step `warmup_steps`. In the paper, the factor is 1.
 
     Raises:
         ValueError: An argument is not positive.
@@ -157,7 +153,6 @@ def steps_of_warmup(state: TrainerState, warmup_steps: int) -> int:
 
 
 def _set_rates(optimizer: Optimizer, scheduler: LRScheduler, rates: list[float]) -> None:
-    """Set the learning rate of each parameter group."""
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
     scheduler._last_lr = [*rates]  # what the trainer logs

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from datasets import Dataset
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 from transformers import DataCollatorForSeq2Seq, PreTrainedModel, Seq2SeqTrainer, TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput
@@ -35,10 +35,9 @@ from .checkpoints import (
     remove_surplus,
     verify_checkpoint,
 )
+from .costs import training_flops
 from .divergence import DivergenceGuard
-from .flops import training_flops
-from .likelihood import CorpusLikelihood
-from .loss import LabelSmoothedLoss
+from .loss import CorpusLikelihood, LabelSmoothedLoss
 from .muon import Muon, parameter_groups
 
 
@@ -51,7 +50,8 @@ class VaswaniTrainer(Seq2SeqTrainer):
     a new one is complete, except those that `CheckpointAveraging` needs.
 
     Args:
-        model: As in `Seq2SeqTrainer`, like all arguments that are not listed here. `model_init` is refused.
+        model: As in `Seq2SeqTrainer`, like all arguments that are not listed here, except `model_init` and
+            `compute_loss_func`.
         args: Arguments with `source_tokens` and `target_tokens`.
         validation_bleu: Scores the model at each evaluation, which then also logs `eval_bleu`.
         mixed: Corpora, the last rows of `train_dataset`, from which pairs are drawn for each epoch; by default an epoch
@@ -65,10 +65,9 @@ class VaswaniTrainer(Seq2SeqTrainer):
         batch_sampler: The planned batches of `train_dataset`; missing without one.
 
     Raises:
-        ValueError: An argument is missing or has no effect here, such as `label_smoothing_factor`; `train_dataset` has
-            no length, rows, or columns of token ids; `virtual_ranks` requires an `ElasticTrainer`; one process is given
-            several GPUs; or the token budget cannot hold the longest sentence, or be divided (see
-            `TokenBudgetBatchSampler`). From `train()`: there is no `train_dataset`, or the model's `generation_config`
+        ValueError: An argument is missing or has no effect here, such as `label_smoothing_factor`; `train_dataset`
+            cannot be used; `virtual_ranks` requires an `ElasticTrainer`; one process is given several GPUs; or as from
+            `TokenBudgetBatchSampler`. From `train()`: there is no `train_dataset`, or the model's `generation_config`
             cannot be saved.
         DivergenceError: From `train()` and `save_model()`: a loss, gradient or weight is not finite. Such weights are
             never written.
@@ -81,14 +80,12 @@ class VaswaniTrainer(Seq2SeqTrainer):
 
     def __init__(
         self,
-        model: Any = None,
-        args: VaswaniTrainingArguments | None = None,
+        model: Any,
+        args: VaswaniTrainingArguments,
         validation_bleu: Callable[[PreTrainedModel], float] | None = None,
         mixed: Sequence[MixedCorpus] = (),
         **kwargs: Any,
     ) -> None:
-        if model is None or kwargs.get("model_init") is not None:
-            raise ValueError("model, model_init: give a model; each trial of a search needs a trainer of its own")
         if not isinstance(args, VaswaniTrainingArguments):
             raise ValueError(f"args: must be VaswaniTrainingArguments, is {type(args).__name__}")
         if args.n_gpu > 1:
@@ -104,8 +101,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
             raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
         if args.label_names not in (None, ["labels"]):  # transformers would evaluate without a loss
             raise ValueError(f"label_names: must be ['labels'], the column labels, not {args.label_names}")
-        if kwargs.pop("compute_loss_func", None) is not None:
-            raise ValueError("compute_loss_func: the loss is LabelSmoothedLoss; use Seq2SeqTrainer for another")
         if kwargs.get("train_dataset") is not None:
             kwargs["train_dataset"] = _training_rows(kwargs["train_dataset"])
         loss = LabelSmoothedLoss(model.config.label_smoothing)
@@ -132,7 +127,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
     def parts_of_batch(self) -> int:
         """The number of micro-batches of a global batch."""
         if self.args.virtual_ranks is not None:
-            raise ValueError("virtual_ranks: is for training.elastic_trainer.ElasticTrainer")
+            raise ValueError("virtual_ranks: is for training.elastic.ElasticTrainer")
         return self.args.world_size * self.args.gradient_accumulation_steps
 
     def _plan_batches(self, mixed: Sequence[MixedCorpus]) -> None:
@@ -248,8 +243,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
     def train(self, resume_from_checkpoint: str | Path | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `Seq2SeqTrainer.train` does; a checkpoint of the last step is not trained further.
 
-        Args:
-            resume_from_checkpoint: A checkpoint, or True for the newest complete one in `output_dir`.
+        `resume_from_checkpoint` is a checkpoint, or True for the newest complete one in `output_dir`.
 
         Raises:
             ValueError: The checkpoint is incomplete, damaged or missing; or as the class says.
@@ -261,14 +255,14 @@ class VaswaniTrainer(Seq2SeqTrainer):
                 self.model.generation_config.validate(strict=True)  # as saving does after a change of an option
             except ValueError as error:
                 raise ValueError(f"generation_config: {' '.join(str(error).split())}") from None
-        checkpoint: str | Path | None = None
+        checkpoint = None
         if resume_from_checkpoint is True:
             checkpoint = newest_complete_checkpoint(self.args.output_dir)
             if checkpoint is None:
                 raise ValueError(f"output_dir: {self.args.output_dir} holds no complete checkpoint to resume from")
         elif resume_from_checkpoint:
-            checkpoint = resume_from_checkpoint
-            verify_checkpoint(Path(checkpoint))
+            checkpoint = Path(resume_from_checkpoint)
+            verify_checkpoint(checkpoint)
         if self.is_local_process_zero():
             remove_incomplete(self.args.output_dir)
         with self._loader_signals:
@@ -388,20 +382,18 @@ def _training_rows(rows: Any) -> Dataset:
     Raises:
         ValueError: The dataset has no length, no rows, or no columns of token ids.
     """
-    if not isinstance(rows, Dataset):
-        if not hasattr(rows, "__len__") or isinstance(rows, Mapping | IterableDataset):
-            raise ValueError(
-                f"train_dataset: must have a length and numbered rows, over which batches are planned, unlike "
-                f"{type(rows).__name__}; give a datasets.Dataset, such as Dataset.from_generator makes, or a torch "
-                f"Dataset with a length"
-            )
-        rows = Dataset.from_list([rows[index] for index in range(len(rows))])
-    if not len(rows):
-        raise ValueError("train_dataset: has no rows")
-    if not {*rows.column_names} >= {"input_ids", "labels"}:
+    if not hasattr(rows, "__len__") or isinstance(rows, Mapping):
         raise ValueError(
-            f"train_dataset: must have the columns input_ids and labels, has {', '.join(rows.column_names)}; "
-            f"tokenizer(sources, text_target=targets) makes them"
+            f"train_dataset: must have a length and numbered rows, over which batches are planned, unlike "
+            f"{type(rows).__name__}; give a datasets.Dataset, such as Dataset.from_generator makes, or a torch Dataset "
+            f"with a length"
+        )
+    if not isinstance(rows, Dataset):
+        rows = Dataset.from_list([rows[index] for index in range(len(rows))])
+    if not len(rows) or not {*rows.column_names} >= {"input_ids", "labels"}:
+        raise ValueError(
+            f"train_dataset: must have rows with the columns input_ids and labels, has {len(rows)} rows with "
+            f"{', '.join(rows.column_names) or 'none'}; tokenizer(sources, text_target=targets) makes them"
         )
     return rows
 

@@ -15,13 +15,12 @@ from .tokens import token_texts
 
 @dataclass(frozen=True)
 class Alternative:
-    """An alternative token at a position of a translation.
+    """An alternative token at a position of a translation, and the translation that follows from it.
 
     Attributes:
-        token: The token.
         probability: Its probability given the source and the tokens before it.
-        tokens: The translation that follows from it, including the tokens before it.
-        translation: The decoded tokens.
+        tokens: The whole translation, with the tokens before it.
+        translation: The text of `tokens`.
     """
 
     token: int
@@ -32,13 +31,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Choice:
-    """A token of a translation, and its alternatives.
-
-    Attributes:
-        text: Its text, with its leading space.
-        probability: Its probability given the source and the tokens before it.
-        alternatives: Alternatives, the most probable first.
-    """
+    """A token of a translation, as text with its leading space, and its alternatives, the most probable first."""
 
     text: str
     probability: float
@@ -49,10 +42,7 @@ class ForcedPrefixes(SentenceProcessor):
     """Forces the first tokens of each sentence, each with its own log-probability.
 
     The score of a hypothesis therefore covers the whole sentence. Unlike `decoder_input_ids`, the prefixes may differ
-    in length.
-
-    Args:
-        prefixes: For each sentence, the tokens after the start token.
+    in length. They do not include the start token.
     """
 
     def __init__(self, prefixes: Sequence[Sequence[int]]) -> None:
@@ -60,10 +50,10 @@ class ForcedPrefixes(SentenceProcessor):
         self.tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=-1)  # [sentences, longest]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        place = input_ids.shape[1] - 1
-        if place >= self.tokens.shape[1]:
+        position = input_ids.shape[1] - 1
+        if position >= self.tokens.shape[1]:
             return scores
-        forced = self.tokens[:, place].to(scores.device)
+        forced = self.tokens[:, position].to(scores.device)
         forced = forced.repeat_interleave(len(scores) // len(forced)).unsqueeze(-1)  # [rows, 1]
         tokens = torch.arange(scores.shape[1], device=scores.device)
         return scores.masked_fill((forced >= 0) & (tokens != forced), -math.inf)
@@ -83,11 +73,10 @@ def find_alternatives(
     show_progress: bool = False,
     **options: Any,
 ) -> tuple[Choice, ...]:
-    """For each token of a translation, the most probable alternatives, and the translations that follow from them.
+    """Search for alternatives to each token of a translation, and for the translations that follow from them.
 
     Args:
-        model: A model of this package.
-        tokenizer: Its tokenizer.
+        model, tokenizer: A model of this package, and its tokenizer.
         source: The sentence.
         target: Tokens of its translation, EOS included.
         count: Alternatives of each token; fewer where the length limit allows none.
@@ -101,21 +90,21 @@ def find_alternatives(
     chosen = torch.tensor(list(target), device=model.device).unsqueeze(-1)
     count = min(count, probabilities.shape[1] - 1)
     others = probabilities.scatter(1, chosen, -1.0).topk(count).indices.tolist()  # [target, count]
-    prefixes = [(*target[:place], token) for place, tokens in enumerate(others) for token in tokens]
+    prefixes = [(*target[:position], token) for position, tokens in enumerate(others) for token in tokens]
     translations: list[tuple[int, ...]] = []
     with ProgressBar(total=len(prefixes), desc="Searching", unit="alternatives", disable=not show_progress) as bar:
         for first in range(0, len(prefixes), batch_size):
             translations += _continue(model, inputs, prefixes[first : first + batch_size], options)
             bar.update(len(translations) - bar.n)
     alternatives: list[list[Alternative]] = [[] for _ in target]
-    for (*before, token), tokens in zip(prefixes, translations, strict=True):
-        place = len(before)
-        if tokens[place : place + 1] == (token,):  # it is within the length limit
+    for prefix, tokens in zip(prefixes, translations, strict=True):
+        position, token = len(prefix) - 1, prefix[-1]
+        if tokens[: len(prefix)] == prefix:  # it is within the length limit
             text = tokenizer.decode(tokens, skip_special_tokens=True)
-            alternatives[place].append(Alternative(token, float(probabilities[place, token]), tokens, text))
+            alternatives[position].append(Alternative(token, float(probabilities[position, token]), tokens, text))
     return tuple(
-        Choice(text, float(probabilities[place, target[place]]), tuple(alternatives[place]))
-        for place, text in enumerate(token_texts(tokenizer, target))
+        Choice(text, float(probabilities[position, target[position]]), tuple(alternatives[position]))
+        for position, text in enumerate(token_texts(tokenizer, target))
     )
 
 
@@ -125,7 +114,7 @@ def _continue(
     """The translation that begins with each prefix, up to EOS."""
     repeated = {name: value.expand(len(prefixes), -1) for name, value in inputs.items()}
     processors = [*options.get("logits_processor", []), ForcedPrefixes(prefixes)]
-    one = {"num_return_sequences": 1, "return_dict_in_generate": False, "logits_processor": processors}
-    rows = model.generate(**repeated, **{**options, **one})[:, 1:].tolist()
+    options = options | {"num_return_sequences": 1, "return_dict_in_generate": False, "logits_processor": processors}
+    rows = model.generate(**repeated, **options)[:, 1:].tolist()
     end = model.generation_config.eos_token_id
     return [tuple(row[: row.index(end) + 1] if end in row else row) for row in rows]

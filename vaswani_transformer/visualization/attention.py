@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -12,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..model.languages_vaswani import Directions
 from ..model.scores_vaswani import eager_copy
 from ..model.tokenization_vaswani import for_targets
-from .tokens import shown_tokens
+from .tokens import join_words, shown_tokens, word_starts
 
 
 Kind = Literal["encoder", "decoder", "cross"]
@@ -29,11 +28,9 @@ class AttentionWeights:
     attention they are `source`.
 
     Attributes:
-        source: The S tokens of the source as text, with `</s>` at the end. The text of a token may be empty: see
-            `shown_tokens`.
+        source: The S tokens of the source as text, with `</s>` at the end; see `shown_tokens`.
         target: The T tokens that the decoder predicts, with `</s>` at the end if it was reached.
-        source_continues: Whether each token of the source continues the word of the token before it.
-        target_continues: Whether each token of the target continues the word of the token before it.
+        source_continues, target_continues: Whether each token continues the word of the token before it.
         encoder: Self-attention of the encoder, `[layers, heads, S, S]`.
         decoder: Self-attention of the decoder, `[layers, heads, T, T]`, zero above the diagonal.
         cross: Encoder-decoder attention, `[layers, heads, T, S]`.
@@ -71,8 +68,7 @@ def read_attention(
     """Compute the attention weights of a sentence and its translation.
 
     Args:
-        model: An encoder-decoder model; it is in evaluation mode afterwards, without dropout.
-        tokenizer: Its tokenizer.
+        model, tokenizer: An encoder-decoder model, which is in evaluation mode afterwards, and its tokenizer.
         source: A sentence.
         target: Its translation, as text or as tokens with EOS; by default the model's.
 
@@ -121,16 +117,6 @@ def merge_words(weights: AttentionWeights) -> AttentionWeights:
         decoder=_merged(weights.decoder, target, inputs),
         cross=_merged(weights.cross, target, source),
     )
-
-
-def word_starts(continues: Sequence[bool]) -> list[int]:
-    """The index of each word's first token."""
-    return [place for place, is_inside in enumerate(continues) if not is_inside]
-
-
-def join_words(tokens: Sequence[str], starts: Sequence[int]) -> list[str]:
-    """The text of each word; `starts` has the indices of the first tokens."""
-    return ["".join(tokens[start:stop]) for start, stop in pairwise([*starts, len(tokens)])]
 
 
 def _merged(weights: np.ndarray, rows: Sequence[int], columns: Sequence[int]) -> np.ndarray:

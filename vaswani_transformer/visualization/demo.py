@@ -54,9 +54,8 @@ def demo_page(
     """
     directions = Directions(model.config)
     tag = directions.tag(None, target_language, is_required=True)
-    title = (
-        f"{' to '.join(language_name(code) for code in directions.languages(tag) if code) or 'Translate'} with {name}"
-    )
+    languages = " to ".join(language_name(code) for code in directions.languages(tag) if code)
+    title = f"{languages or 'Translate'} with {name}"
 
     def tagged(text: str) -> str:
         if not text.strip():
@@ -103,16 +102,8 @@ def translate_text(
     paragraph = Paragraph.split(directions, text)
     beams = options.get("num_beams") or model.generation_config.num_beams or 1
     has_one_vocabulary = getattr(model.config, "target_vocab_size", None) is None  # alignment needs it
-    batches = translate_in_batches(
-        model,
-        tokenizer,
-        paragraph.sentences,
-        return_scores=True,
-        return_alignment=has_one_vocabulary,
-        num_return_sequences=beams,
-        **options,
-    )
-    translations = in_order(batches)
+    options |= {"return_scores": True, "return_alignment": has_one_vocabulary, "num_return_sequences": beams}
+    translations = in_order(translate_in_batches(model, tokenizer, paragraph.sentences, **options))
     sources = [directions.split(sentence)[1] for sentence in paragraph.sentences]
     pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
     is_measured = getattr(model.config, "confidence_curve", None) is not None

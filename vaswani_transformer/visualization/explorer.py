@@ -9,7 +9,7 @@ from bisect import bisect_right
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -20,9 +20,9 @@ from ..model.languages_vaswani import Directions, split_paragraphs
 from ..model.tokenization_vaswani import for_targets
 from ..system.files import atomic_write
 from .alternatives import Choice, find_alternatives
-from .attention import AttentionWeights, join_words, merge_words, read_attention, word_starts
+from .attention import AttentionWeights, Kind, merge_words, read_attention
 from .search_trace import trace_search
-from .tokens import shown_tokens
+from .tokens import join_words, shown_tokens, word_starts
 
 
 logger = logging.get_logger(__name__)
@@ -34,11 +34,7 @@ _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u20
 
 
 class ExplorerView:
-    """The explorer's page, which a notebook shows in a frame.
-
-    Attributes:
-        page: Its HTML.
-    """
+    """The explorer's page, as HTML, which a notebook shows in a frame."""
 
     def __init__(self, page: str) -> None:
         self.page = page
@@ -67,15 +63,14 @@ def explore(
     Attention and alternatives are shown for words: see `merge_words`. The weights are rounded to 1/255.
 
     Args:
-        model: A model of this package, in evaluation mode.
-        tokenizer: Its tokenizer.
+        model, tokenizer: A model of this package, in evaluation mode, and its tokenizer.
         source: The sentence. If a text has several, the page shows the first, and says so.
         target: A translation whose attention and alternatives to show; by default the best one of the search. With it,
             a text of several sentences is translated as one, with a warning.
         alternatives: Alternatives of each token of the translation; 0 saves their searches.
         max_tokens: Most tokens of a sentence; the time grows with its square, or faster.
         show_progress: Whether to show a bar, which counts the alternatives.
-        options: Keywords of `generate`, such as `num_beams` and `length_penalty`.
+        options: Keywords of `generate`.
 
     Raises:
         ValueError: A sentence has more than `max_tokens`.
@@ -96,32 +91,28 @@ def explore(
     tokens = sides.get("target", trace.hypotheses[0].tokens)
     weights = read_attention(model, tokenizer, source, tokens)
     choices = find_alternatives(model, tokenizer, source, tokens, alternatives, show_progress=show_progress, **options)
-    _, shown = directions.split(source)
+    merged, (_, shown) = merge_words(weights), directions.split(source)
     data = {
         "source": shown,
         "translation": target or trace.hypotheses[0].text,
         "isGiven": target is not None,
-        "attention": _attention(merge_words(weights)),
+        "attention": {kind: _attention(*merged.select(kind)) for kind in get_args(Kind)},
         "search": asdict(trace),
         "words": _words(tokenizer, weights, choices),
     }
     return ExplorerView(_page(_rounded(data), f"{shown[:80]} – how it is translated", len(sentences)))
 
 
-def _attention(weights: AttentionWeights) -> dict[str, Any]:
-    """Words and weights of the attentions, by kind."""
-    kinds: dict[str, Any] = {}
-    for kind in ("cross", "encoder", "decoder"):
-        rows, columns, values = weights.select(kind)
-        quantised = np.rint(values * 255).astype(np.uint8)  # [layers, heads, rows, columns]
-        kinds[kind] = {
-            "rows": rows,
-            "columns": columns,
-            "layers": values.shape[0],
-            "heads": values.shape[1],
-            "weights": base64.b64encode(quantised.tobytes()).decode("ascii"),
-        }
-    return kinds
+def _attention(rows: list[str], columns: list[str], values: np.ndarray) -> dict[str, Any]:
+    """Words and weights `[layers, heads, rows, columns]` of one kind of attention."""
+    quantised = np.rint(values * 255).astype(np.uint8)
+    return {
+        "rows": rows,
+        "columns": columns,
+        "layers": values.shape[0],
+        "heads": values.shape[1],
+        "weights": base64.b64encode(quantised.tobytes()).decode("ascii"),
+    }
 
 
 def _words(
@@ -133,19 +124,19 @@ def _words(
         {
             "text": "".join(weights.target[start:stop]),
             "probability": math.prod(choice.probability for choice in choices[start:stop]),
-            "choices": [_choice(tokenizer, choices[place], place) for place in range(start, stop)],
+            "choices": [_choice(tokenizer, choices[position], position) for position in range(start, stop)],
         }
         for start, stop in pairwise(bounds)
     ]
 
 
-def _choice(tokenizer: PreTrainedTokenizerBase, choice: Choice, place: int) -> dict[str, Any]:
+def _choice(tokenizer: PreTrainedTokenizerBase, choice: Choice, position: int) -> dict[str, Any]:
     """A token at a position of the translation, and the words that its alternatives begin or continue."""
     alternatives = []
     for other in choice.alternatives:
         texts, continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(list(other.tokens)))
         starts = word_starts(continues)
-        word = join_words(texts, starts)[bisect_right(starts, place) - 1]
+        word = join_words(texts, starts)[bisect_right(starts, position) - 1]
         alternatives.append({"text": word, "probability": other.probability, "translation": other.translation})
     return {"text": choice.text, "probability": choice.probability, "alternatives": alternatives}
 

@@ -17,7 +17,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.modeling_vaswani import sinusoidal_positions
 from ..system.files import atomic_write
-from .attention import AttentionWeights, Kind, join_words, merge_words, read_attention, word_starts
+from .attention import AttentionWeights, Kind, merge_words, read_attention
+from .tokens import join_words, word_starts
 
 
 _TITLES = {
@@ -37,12 +38,7 @@ _FAINTEST = 0.01  # lines of smaller weights would be invisible
 
 
 class Picture:
-    """A figure of matplotlib, which notebooks show.
-
-    Attributes:
-        figure: The figure.
-        bbox: "tight" to grow the figure to its contents.
-    """
+    """A figure of matplotlib, which notebooks show; `bbox` is "tight" to grow the figure to its contents."""
 
     def __init__(self, figure: Figure, bbox: str | None = None) -> None:
         self.figure, self.bbox = figure, bbox
@@ -77,13 +73,10 @@ def attention_view(
     merge: bool = False,
     **options: Any,
 ) -> Picture:
-    """Draw a model's attention, as in Figures 3 to 5.
+    """Draw an encoder-decoder model's attention, as in Figures 3 to 5.
 
     Args:
-        model: An encoder-decoder model.
-        tokenizer: Its tokenizer.
-        source: A sentence.
-        target: Its translation; by default the model's.
+        model, tokenizer, source, target: As for `read_attention`.
         merge: Merge the tokens of a word, as `merge_words` does.
         options: Arguments of `draw_attention`.
     """
@@ -185,42 +178,32 @@ def _write_legend(axes: Axes, title: str, heads: Sequence[int], colors: Sequence
 def _write_column(
     axes: Axes, x: float, heading: str, words: Sequence[str], places: np.ndarray, colors: Sequence[str], **style: Any
 ) -> None:
-    """Write words below each other at these positions, under a heading."""
-    _write(axes, x, -1, heading, fontsize=8, color="0.4", **style)
+    """Write words below each other at these positions, under a heading, with at most 32 characters each."""
+    axes.text(x, -1, heading, va="center", fontsize=8, color="0.4", **style)
     for y, word, color in zip(places, words, colors, strict=True):
-        _write(axes, x, y, word, color=color, **style)
-
-
-def _write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:
-    """Write a word, with at most 32 characters, in the middle of a line."""
-    shown = f"{text[:31]}…" if len(text) > 32 else text or "·"
-    axes.text(x, y, shown, **{"va": "center", "fontsize": 10, "parse_math": False, **style})
+        shown = f"{word[:31]}…" if len(word) > 32 else word or "·"
+        axes.text(x, y, shown, va="center", fontsize=10, color=color, parse_math=False, **style)
 
 
 def _draw_lines(
-    axes: Axes,
-    drawn: np.ndarray,
-    rows: np.ndarray,
-    columns: np.ndarray,
-    colors: Sequence[Color],
-    boldness: float,
+    axes: Axes, drawn: np.ndarray, rows: np.ndarray, columns: np.ndarray, colors: Sequence[Color], boldness: float
 ) -> None:
     """Draw `drawn` `[heads, rows, columns]` between words at these positions, strong lines above weak ones."""
-    places = np.argwhere(drawn >= _FAINTEST)
-    places = places[np.argsort(drawn[tuple(places.T)], kind="stable")]
-    weights = drawn[tuple(places.T)]
+    lines = np.argwhere(drawn >= _FAINTEST)  # [lines, 3]: head, row and column
+    lines = lines[np.argsort(drawn[tuple(lines.T)], kind="stable")]
+    weights = drawn[tuple(lines.T)]
     apart = min(0.6 / len(drawn), 0.12)  # between the lines of two heads, so that none hides another
     shifts = apart * (np.arange(len(drawn)) - (len(drawn) - 1) / 2)
-    segments = [[(0, rows[row] + shifts[head]), (1, columns[column] + shifts[head])] for head, row, column in places]
-    styles = [(*colors[head], weight) for head, weight in zip(places[:, 0], weights, strict=True)]
+    segments = [[(0, rows[row] + shifts[head]), (1, columns[column] + shifts[head])] for head, row, column in lines]
+    styles = [(*colors[head], weight) for head, weight in zip(lines[:, 0], weights, strict=True)]
     axes.add_collection(LineCollection(segments, colors=styles, linewidths=boldness * (0.5 + 2.5 * weights)))
 
 
 def _draw_cells(axes: Axes, strongest: np.ndarray, columns: np.ndarray, colors: Sequence[Color]) -> None:
     """Draw `strongest` `[heads, columns]` next to the words of the right column."""
     for (head, column), weight in np.ndenumerate(strongest):
-        place = (1 + _GAP + _CELL * head, float(columns[column]) - 0.4)
-        cell = Rectangle(place, _CELL, 0.8, facecolor=(*colors[head], weight), linewidth=0, clip_on=False)
+        corner = (1 + _GAP + _CELL * head, float(columns[column]) - 0.4)
+        cell = Rectangle(corner, _CELL, 0.8, facecolor=(*colors[head], weight), linewidth=0, clip_on=False)
         axes.add_patch(cell)
 
 

@@ -15,8 +15,7 @@ from ..model.generation_vaswani import search
 from .tokens import token_texts
 
 
-# The step, from 1, and the index among its candidates.
-Place = tuple[int, int]
+Place = tuple[int, int]  # of a candidate: its step, from 1, and its index there
 
 
 class Fate(StrEnum):
@@ -47,8 +46,7 @@ class Candidate:
     """An extension of a live hypothesis by one token.
 
     Attributes:
-        token: Its last token.
-        text: The text of this token, with its leading space.
+        token, text: The token, and its text with its leading space.
         parent: The candidate of the previous step that it extends; None in the first step.
         log_probability: Log-probability of the token, given the hypothesis that it extends.
         score: Log-probability of the whole hypothesis.
@@ -88,14 +86,7 @@ class SearchStep:
 
 @dataclass(frozen=True)
 class TracedHypothesis:
-    """A hypothesis that the search returns.
-
-    Attributes:
-        place: Its last candidate.
-        score: Its entry of `sequences_scores`.
-        tokens: Its generated tokens.
-        text: The decoded tokens.
-    """
+    """A hypothesis that the search returns; `place` is its last candidate, `score` its `sequences_scores`."""
 
     place: Place
     score: float
@@ -109,11 +100,9 @@ class SearchTrace:
 
     Attributes:
         num_beams: Number of live and of finished hypotheses that are kept.
-        length_penalty: The exponent alpha.
-        penalty_type: "gnmt" or "transformers".
+        length_penalty, penalty_type: The exponent alpha, and "gnmt" or "transformers".
         length_limit: Tokens that the sentence may generate, EOS included.
-        steps: The steps; the search stopped after the last.
-        reason: The reason why it stopped.
+        reason: Why the search stopped after the last step.
         hypotheses: The `num_return_sequences` hypotheses that it returns, best first.
     """
 
@@ -129,14 +118,7 @@ class SearchTrace:
 def trace_search(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, **options: Any
 ) -> SearchTrace:
-    """Translate a sentence by beam search, and record the search.
-
-    Args:
-        model: A model of this package.
-        tokenizer: Its tokenizer.
-        source: The sentence.
-        options: Keywords of `generate`, such as `num_beams` and `length_penalty`.
-    """
+    """Translate a sentence by beam search with keywords of `generate`, and record the search."""
     recorder = _Recorder(tokenizer)
     inputs = tokenizer(source, return_tensors="pt").to(model.device)
     model.generate(**inputs, **options, custom_generate=partial(search, observer=recorder))

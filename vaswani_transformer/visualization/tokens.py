@@ -1,10 +1,10 @@
-"""Tokens for display: the text of each token, and whether it continues a word."""
+"""Tokens for display: the text of each token, and the words that they make up."""
 
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from transformers import FSMTTokenizer, MarianTokenizer, PreTrainedTokenizerBase
 
@@ -24,9 +24,7 @@ def shown_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str]) -> t
     last token has it, and the others may have an empty text. White space alone also has an empty text. Control
     characters are escaped.
 
-    Args:
-        tokenizer: The tokenizer.
-        tokens: Entries of its vocabulary; a special token is a word, and its text is its name.
+    `tokens` are entries of the vocabulary. A special token is a word, and its text is its name.
     """
     special = set(tokenizer.all_special_tokens)
     texts: list[str] = []
@@ -73,6 +71,16 @@ def _continuations(spaced: list[str]) -> list[bool]:
 def _kind(character: str) -> str:
     """Kind of a character: letter or mark, number, or other, as in the runs of `VaswaniTokenizer`."""
     return {"L": "letter", "M": "letter", "N": "number"}.get(unicodedata.category(character)[0], "other")
+
+
+def word_starts(continues: Sequence[bool]) -> list[int]:
+    """The index of each word's first token."""
+    return [index for index, is_inside in enumerate(continues) if not is_inside]
+
+
+def join_words(tokens: Sequence[str], starts: Sequence[int]) -> list[str]:
+    """The text of each word; `starts` has the indices of the first tokens."""
+    return ["".join(tokens[start:stop]) for start, stop in pairwise([*starts, len(tokens)])]
 
 
 def token_texts(tokenizer: PreTrainedTokenizerBase, tokens: Iterable[int]) -> list[str]:

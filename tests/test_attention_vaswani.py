@@ -1,18 +1,14 @@
-"""Attention to r neighbours (section 4), against full attention under a band of a mask, and against loops."""
+"""Attention to r neighbours (section 4), under the mask of a source, and without padding; against loops and masks."""
 
 import pytest
 import torch
+from models import randomize
 from torch import nn
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache, StaticCache
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.model.modeling_vaswani import restricted_attention_forward
-
-
-def randomize(model: nn.Module) -> None:
-    """Weights large enough that what one position hears of another is seen."""
-    for parameter in model.parameters():
-        parameter.data = 0.3 * torch.randn_like(parameter)
+from vaswani_transformer.model.attention_vaswani import restricted_attention_forward, source_mask
+from vaswani_transformer.model.modeling_vaswani import VaswaniAttention
 
 
 def attention_by_loops(query, key, value, reach, is_causal, tokens, scaling):
@@ -139,3 +135,33 @@ def test_beam_search_runs_the_restricted_decoder(restricted, prefix):
     assert found[0].sequences.tolist() == found[1].sequences.tolist()
     assert found[0].sequences.shape[1] > 12
     torch.testing.assert_close(found[0].sequences_scores, found[1].sequences_scores, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_cross_attention_masks_padding_by_sdpa_instead_of_flash_attention(config):
+    """Flash attention would take the padding of the source for the target's."""
+    attention = VaswaniAttention(config, is_cross=True)
+    randomize(attention)
+    target, source = torch.randn(2, 3, config.d_model), torch.randn(2, 5, config.d_model)
+    legal = torch.tensor([[1, 1, 1, 0, 0], [0, 1, 1, 1, 1]])
+    config._attn_implementation = "eager"
+    additive = torch.zeros(2, 1, 1, 5).masked_fill(legal[:, None, None].eq(0), float("-inf"))
+    expected, _ = attention(target, additive, encoder_hidden_states=source)
+    for implementation in ("flash_attention_2", "flash_attention_3"):
+        config._attn_implementation = implementation  # not installed: it must not be asked
+        mask, function = source_mask(config, target, legal, source)
+        output, _ = attention(target, mask, encoder_hidden_states=source, attention=function)
+        torch.testing.assert_close(output, expected)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("left", [False, True], ids=["padded right", "padded left"])
+def test_tokens_without_padding_are_encoded_as_in_a_padded_batch(model, left):
+    source, mask = padded((9, 4, 6, 1), left)
+    rows = []
+    model.model.encoder.layers[0].feed_forward.register_forward_hook(lambda _, inputs, __: rows.append(inputs[0].shape))
+    encoded = model.model.encoder.encode_tokens(source, mask)[0]
+    assert rows == [(1, int(mask.sum()), model.config.d_model)]
+    model.set_attn_implementation("eager")
+    expected = model.model.encoder(source, mask)[0] * mask.unsqueeze(-1)
+    torch.testing.assert_close(encoded, expected, atol=1e-5, rtol=1e-5)
