@@ -12,9 +12,9 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.options.arguments import Interval, option
+from vaswani_transformer.options.decoding import ShownSearchArguments
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.system.faults import exit_on_error
 

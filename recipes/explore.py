@@ -12,10 +12,10 @@ page shows the first, and says so.
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from vaswani_transformer.decoding.decoding_arguments import ShownSearchArguments
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import COUNT, Interval, option
+from vaswani_transformer.options.decoding import ShownSearchArguments
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.system.faults import exit_on_error
 from vaswani_transformer.system.files import require_new_file

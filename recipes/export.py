@@ -30,14 +30,13 @@ from transformers import PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.corpora import load_parallel_corpus
-from vaswani_transformer.decoding.decoding_arguments import BEAMS
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.engines.exported_model import import_exporter, open_engine
 from vaswani_transformer.engines.parity import ParityReport, parity_report
 from vaswani_transformer.engines.shortlist import learn_shortlist
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.model.languages_vaswani import Directions, language_tag, with_tag
-from vaswani_transformer.options.arguments import option, refuse_unused
+from vaswani_transformer.options.arguments import BEAMS, option, refuse_unused
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.faults import exit_on_error

@@ -19,20 +19,25 @@ removal, with the costs; and `filter.json`, what was removed.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
 from rich.table import Table
 
 from vaswani_transformer.data.cleaning import encode_corpus
+from vaswani_transformer.data.corpora import languages_to_score, load_parallel_corpus, resolve_languages
+from vaswani_transformer.decoding.saved_model import SavedModel, open_model
 from vaswani_transformer.evaluation.perplexity import nats_of_pairs
+from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import Interval, option
+from vaswani_transformer.options.decoding import DecodingArguments
 from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.runs.pair_arguments import DirectedModel, PairArguments
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
-from vaswani_transformer.system.console import PlainConsole
+from vaswani_transformer.system.console import PlainConsole, errors_begin_with
 from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.files import atomic_directory, atomic_write
 from vaswani_transformer.system.processes import main_process_first, on_main_process
@@ -40,14 +45,30 @@ from vaswani_transformer.system.typed_json import Record
 
 
 @dataclass
-class FilterArguments(PairArguments):
-    """Options of filter.py; the output is a directory."""
+class FilterArguments(DecodingArguments):
+    """Options of filter.py: sentence pairs, and models of both directions or of one."""
 
+    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
+    reverse_model: str | None = option(None, "A model of the opposite direction, or of both.")
+    corpus: list[str] = option(MISSING, "The pairs, as for --train of train_wmt.py.")
+    columns: list[str] | None = option(None, "Columns of source and target in tables.")
+    source_language: str | None = option(None, "Code of the source language; by default the model's or the corpus'.")
+    target_language: str | None = option(None, "Code of the target language; by default the model's or the corpus'.")
+    output: str = option(MISSING, "Directory to create.")
     remove: float = option(0.2, "Share of the pairs to remove.", Interval(minimum=0, maximum=1))
 
 
 # Pairs that are shown on the terminal.
 SHOWN = 10
+
+
+@dataclass(frozen=True)
+class DirectedModel:
+    """A saved model, and the direction in which it reads the pairs."""
+
+    saved: SavedModel
+    languages: tuple[str, str]
+    tag: str | None  # at the start of each source, for a model with several directions
 
 
 @dataclass(frozen=True)
@@ -80,18 +101,40 @@ def main() -> None:
 
 
 def run(args: FilterArguments) -> None:
-    args.require_output()
-    models = args.open_models()
-    corpus = args.load_corpus(models[0].languages)
+    if Path(args.output).exists():
+        raise FileExistsError(f"output: {args.output} exists already; name another")
+    Path(args.output).absolute().parent.mkdir(parents=True, exist_ok=True)
+    models = open_models(args)
+    with main_process_first():
+        corpus = load_parallel_corpus(args.corpus, *models[0].languages, columns=args.columns)
     entropies = [cross_entropies(args, model, corpus) for model in models]
     on_main_process(lambda: write(args, corpus, models[0].languages, entropies))
+
+
+def open_models(args: FilterArguments) -> list[DirectedModel]:
+    """Open the model, and the reverse model if there is one, without reading their weights.
+
+    Raises:
+        ValueError: A model does not translate between the languages; or as from `resolve_languages`.
+    """
+    check = partial(open_model, task="translation", trust_remote_code=args.trust_remote_code)
+    saved = check(args.model)
+    named = languages_to_score([saved.config], args.source_language, args.target_language)
+    languages = resolve_languages([args.corpus], *named)
+    models = [DirectedModel(saved, languages, Directions(saved.config).tag(*languages))]
+    if args.reverse_model is not None:
+        saved, languages = check(args.reverse_model, option="reverse_model"), languages[::-1]
+        with errors_begin_with("reverse_model"):
+            models.append(DirectedModel(saved, languages, Directions(saved.config).tag(*languages)))
+    return models
 
 
 def cross_entropies(args: FilterArguments, model: DirectedModel, corpus: Dataset) -> np.ndarray:
     """Nats per sub-word of each target, EOS included: `[pairs]`."""
     with main_process_first():
         encoded = encode_corpus(corpus, model.saved.tokenizer, *model.languages, source_tag=model.tag)
-    nats = nats_of_pairs(args.load(model.saved), model.saved.tokenizer, encoded, args.tokens_per_batch)
+    loaded = model.saved.load_to_decode(args.precision)
+    nats = nats_of_pairs(loaded, model.saved.tokenizer, encoded, args.tokens_per_batch)
     return nats / np.asarray(encoded["target_length"][:])
 
 

@@ -17,9 +17,10 @@ from accelerate import PartialState
 from rich.table import Table
 
 from vaswani_transformer.data.text_files import read_lines
-from vaswani_transformer.decoding.decoding_arguments import DecodingArguments, SearchArguments
+from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig, split_words
 from vaswani_transformer.options.arguments import option, refuse_unused
+from vaswani_transformer.options.decoding import DecodingArguments, SearchArguments
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserScores, parse_corpus, score_parser
 from vaswani_transformer.parsing.trees import normalized_trees, tree_in_one_line
@@ -76,10 +77,11 @@ def run(args: ParsingArguments) -> None:
         sentences = [tree.leaves() for tree in gold]
         if args.train is not None:
             seen = {tree_in_one_line(tree) for file in args.train for tree in normalized_trees(file)}
-    saved = args.open(args.model, task=VaswaniParsingConfig.task)
+    saved = open_model(args.model, task=VaswaniParsingConfig.task, trust_remote_code=args.trust_remote_code)
     filled = [words for words in sentences if words]
+    model = saved.load_to_decode(args.precision)
     parses = parse_corpus(
-        args.load(saved), saved.tokenizer, filled, args.tokens_per_batch, args.constrained, **args.generate_kwargs
+        model, saved.tokenizer, filled, args.tokens_per_batch, args.constrained, **args.generate_kwargs
     )
     if PartialState().is_main_process:
         trees = iter([parse.tree for parse in parses])

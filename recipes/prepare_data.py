@@ -16,13 +16,13 @@ from dataclasses import fields
 
 from vaswani_transformer.data.cleaning import describe_cleaning
 from vaswani_transformer.data.preparation import load_corpora
-from vaswani_transformer.data.preparation_arguments import PreparationArguments
+from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.runs.fine_tuning import open_parent, read_training_options
 from vaswani_transformer.system.console import printable
 from vaswani_transformer.system.faults import exit_on_error
 
 
-SHOWN = [*(field.name for field in fields(PreparationArguments)), "model", "prepared"]
+SHOWN = {field.name for field in fields(DataArguments)} - {"license", "attribution", "domain", "datasets"} | {"model"}
 
 
 def main() -> None:

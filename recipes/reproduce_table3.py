@@ -26,18 +26,18 @@ from types import FrameType
 import yaml
 from rich.table import Table
 
-from vaswani_transformer.data.preparation import load_corpora
+from vaswani_transformer.data.preparation import load_corpora, with_languages
 from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
 from vaswani_transformer.experiments.reports import cost_table, score_table, write_report
 from vaswani_transformer.experiments.sweep import Job, shares, train_all
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
-from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, as_json, option
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, Precision, as_json, option
+from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import RunRecord
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 from vaswani_transformer.runs.run_directory import RECORD_NAME
-from vaswani_transformer.runs.training_arguments import Precision, RecipeTrainingArguments
 from vaswani_transformer.system.console import PlainConsole, program_name
 from vaswani_transformer.system.faults import Interrupted, exit_on_error
 from vaswani_transformer.system.files import Json, atomic_write, locked, read_json
@@ -117,7 +117,7 @@ def main() -> None:
                     f"output_dir: {directory} holds a sweep that differs in",
                     "repeat the command that began it to continue it, or choose another directory",
                 )
-            load_corpora(data_args.with_languages(), data_args.prepared)
+            load_corpora(with_languages(data_args), data_args.prepared)
             # Written after preparing the corpora, so that wrong data options are not recorded.
             atomic_write(directory / "training.yaml", yaml.safe_dump(changed, allow_unicode=True))
             atomic_write(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")

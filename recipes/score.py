@@ -29,8 +29,7 @@ from accelerate import PartialState
 from rich.table import Table
 from transformers import PreTrainedConfig
 
-from vaswani_transformer.data.corpora import language_in_name, resolve_languages
-from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS, DecodingArguments
+from vaswani_transformer.data.corpora import language_in_name, languages_to_score, resolve_languages
 from vaswani_transformer.decoding.saved_model import SavedModel
 from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
@@ -38,9 +37,9 @@ from vaswani_transformer.evaluation.pathologies import Pathologies
 from vaswani_transformer.evaluation.scores import PairedComparison, Scores
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
 from vaswani_transformer.model.languages_vaswani import Directions
-from vaswani_transformer.options.arguments import option, refuse_unused
+from vaswani_transformer.options.arguments import ALPHA, BEAMS, option, refuse_unused
+from vaswani_transformer.options.decoding import DecodingArguments
 from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.runs.pair_arguments import languages_to_score
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord
 from vaswani_transformer.runs.scoring import (

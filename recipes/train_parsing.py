@@ -22,12 +22,13 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from vaswani_transformer.data.corpora import evenly_spaced
 from vaswani_transformer.data.prepared_directory import TrainingData
-from vaswani_transformer.decoding.decoding_arguments import ALPHA, BEAMS
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
 from vaswani_transformer.model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig
-from vaswani_transformer.options.arguments import COUNT, Interval, option, refuse_unused
+from vaswani_transformer.options.arguments import ALPHA, BEAMS, COUNT, Interval, option, refuse_unused
+from vaswani_transformer.options.data import DataArguments, TreebankOptions
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.parsing.model_card import write_parsing_card
 from vaswani_transformer.parsing.scoring import (
     F1_DEFINITIONS,
@@ -38,9 +39,6 @@ from vaswani_transformer.parsing.scoring import (
     score_parser,
 )
 from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
-from vaswani_transformer.parsing.treebank_options import TreebankOptions
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
-from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.processes import main_process_first, start_processes

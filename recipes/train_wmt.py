@@ -33,6 +33,8 @@ from vaswani_transformer.data.sources import HubDataset, find_source
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import Scores, sentence_chrf
 from vaswani_transformer.evaluation.test_sets import TestSet
+from vaswani_transformer.options.data import DataArguments
+from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.fine_tuning import (
     FineTuningArguments,
     describe_parent,
@@ -43,9 +45,7 @@ from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.plots import plot_bleu_by_source_length
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 from vaswani_transformer.runs.scoring import Translations, score_table, search_grid, translate_test_set
-from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.processes import on_main_process, start_processes

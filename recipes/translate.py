@@ -47,11 +47,10 @@ from typing import cast
 import torch
 from accelerate import PartialState
 
-from vaswani_transformer.decoding.decoding_arguments import DecodingPrecision
-from vaswani_transformer.decoding.line_translation import LineTranslator
+from vaswani_transformer.decoding.line_translation import LineTranslator, open_models, require_output, source_lines
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
-from vaswani_transformer.decoding.translation_options import TranslationOptions
-from vaswani_transformer.options.arguments import COUNT, option
+from vaswani_transformer.options.arguments import COUNT, Precision, option
+from vaswani_transformer.options.decoding import TranslationOptions
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.system.console import ProgressBar
 from vaswani_transformer.system.faults import joined_processes
@@ -106,15 +105,15 @@ def translate_stream(args: TranslateArguments) -> None:
             sys.stdout.buffer.write(content)
             sys.stdout.buffer.flush()
     else:
-        args.require_output(args.overwrite)
+        require_output(args, args.overwrite)
         with locked(Path(args.output), "output"):
             atomic_write(args.output, translated_chunks(args))
 
 
 def translated_chunks(args: TranslateArguments) -> Iterator[bytes]:
     """The translations of `lines_per_shard` lines at a time."""
-    models = args.open_models()
-    lines = args.lines(models[0].config)
+    models = open_models(args)
+    lines = source_lines(args, models[0].config)
     translator = LineTranslator(models, args)
     with ProgressBar(desc="Translating", unit="lines") as bar:
         chunks = iter(lambda: list(islice(lines, args.lines_per_shard)), [])
@@ -143,7 +142,7 @@ def translate_file(args: TranslateArguments) -> None:
     translation = ShardedTranslation(args, lines_per_shard=args.lines_per_shard, overwrite=args.overwrite)
     with ExitStack() as exit_stack:
 
-        def begin() -> tuple[list[int], DecodingPrecision]:
+        def begin() -> tuple[list[int], Precision]:
             exit_stack.enter_context(locked(Path(args.output), "output"))
             if args.precision == "auto" and translation.is_new:
                 args.precision = choose_precision(args, translation)
@@ -173,7 +172,7 @@ def name_faster_engine(args: TranslateArguments, lines: int) -> None:
         print(line, file=sys.stderr)
 
 
-def choose_precision(args: TranslateArguments, translation: ShardedTranslation) -> DecodingPrecision:
+def choose_precision(args: TranslateArguments, translation: ShardedTranslation) -> Precision:
     """The precision that translates the first lines clearly fastest; "auto" if it is that of the saved weights."""
     precisions, models = usable_precisions(PartialState().device), translation.models
     if args.engine is not None or len(translation.lines) < WORTH_MEASURING or len(precisions) == 1:
@@ -182,13 +181,13 @@ def choose_precision(args: TranslateArguments, translation: ShardedTranslation) 
     if translators["float32"].model.dtype != torch.float32:
         return "auto"
     for name in precisions[1:]:
-        translators[name] = LineTranslator(models, replace(args, precision=cast(DecodingPrecision, name)))
+        translators[name] = LineTranslator(models, replace(args, precision=cast(Precision, name)))
     sample = translation.lines[:MEASURED_LINES]
     speeds = compare(precisions, lambda name: translators[name].translate(0, sample), seconds=0.5)
     chosen = fastest_precision(speeds, margin=1.15)
     measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())
     print(f"precision {chosen}; measured speed: {measured}", file=sys.stderr)
-    return "auto" if chosen == "float32" else cast(DecodingPrecision, chosen)
+    return "auto" if chosen == "float32" else cast(Precision, chosen)
 
 
 if __name__ == "__main__":

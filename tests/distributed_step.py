@@ -27,11 +27,11 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
+from vaswani_transformer.options.training import VaswaniTrainingArguments
 from vaswani_transformer.runs.run_directory import open_run
 from vaswani_transformer.system.manifests import Manifest
 from vaswani_transformer.system.processes import leave_process_group
 from vaswani_transformer.training import averaging, callbacks, trainer
-from vaswani_transformer.training.arguments import VaswaniTrainingArguments
 from vaswani_transformer.training.callbacks import TimeLimit
 from vaswani_transformer.training.divergence import DivergenceError
 from vaswani_transformer.training.elastic import ElasticTrainer

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data.cleaning import CleaningRules, clean_corpus, encode_corpus
+from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 
 
@@ -48,7 +48,7 @@ def fate(source: int, target: int, max_length: int, max_ratio: float) -> str:
 def test_pairs_are_dropped_and_counted_by_the_first_reason(lengths, max_length, max_ratio):
     lengths = [*lengths, (2, 2)]  # one that is always kept
     fates = [fate(source, target, max_length, max_ratio) for source, target in lengths]
-    cleaned, totals = clean_corpus(encoded_of(lengths), CleaningRules(max_length, max_ratio))
+    cleaned, totals = clean_corpus(encoded_of(lengths), max_length, max_ratio)
     assert totals == {reason: fates.count(reason) for reason in ("empty", "too_long", "ratio", "kept")}
     assert cleaned["row"][:] == [row for row, reason in enumerate(fates) if reason == "kept"]
 

@@ -10,7 +10,7 @@ from elastic_run import STEPS, STEPS_AN_EPOCH, VIRTUAL_RANKS, elastic_trainer, t
 from helpers import run_ranks
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer, VaswaniTrainer
-from vaswani_transformer.training.arguments import VaswaniTrainingArguments
+from vaswani_transformer.options.training import VaswaniTrainingArguments
 from vaswani_transformer.training.callbacks import derived_seed
 from vaswani_transformer.training.elastic import VirtualRanks, VirtualRankSampler
 

@@ -17,9 +17,11 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.convert.from_transformers import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.decoding.saved_model import SavedModel
+from vaswani_transformer.options.data import DataArguments
+from vaswani_transformer.options.training import ModelArguments
 from vaswani_transformer.runs.fine_tuning import open_parent
 from vaswani_transformer.runs.records import RunRecord
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 
 
 pytestmark = pytest.mark.system
@@ -132,8 +134,8 @@ def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, co
     card = ModelCard.load(tuned / "README.md")
     assert f"fine-tuned from `{lively_model.name}`" in card.text
     for name, scores in (("parent", record.test_parent), ("last step", record.test)):
-        numbers = (scores.bleu.score, scores.chrf.score, scores.perplexity.perplexity)
-        assert f"| test, {name} | 3 | {' | '.join(f'{number:.2f}' for number in numbers)} |" in card.text
+        shown = (scores.bleu.score, scores.paper_bleu.score, scores.chrf.score, scores.perplexity.perplexity)
+        assert f"| test, {name} | 3 | {' | '.join(f'{number:.2f}' for number in shown)} |" in card.text
     assert card.data.base_model is None  # no name on the Hub
 
 
@@ -248,20 +250,20 @@ def refusal(corpus: dict[str, list[str]], folder: Path, **changes: Any) -> str:
     return message
 
 
+def open_changed(model: Path, folder: Path, name: str, **fields: Any) -> SavedModel:
+    """Open a copy of a model to start from, with other fields in one of its files."""
+    path = shutil.copytree(model, folder / "parent") / name
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | fields), encoding="utf-8")
+    data = DataArguments(train=["phrasebook"], source_language="en", target_language="de")
+    return open_parent(ModelArguments(model=str(path.parent)), data)[0]
+
+
 def test_what_was_measured_on_the_parent_is_not_kept(lively_model, tmp_path):
-    path = shutil.copytree(lively_model, tmp_path / "parent") / "config.json"
     measured = {"alignment_heads": [[0, 0]], "alignment_shift": True, "confidence_curve": [[-1.0, 20.0], [0.0, 60.0]]}
     measured["confidence_search"] = {"num_beams": 4, "length_penalty": 0.6}
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | measured), encoding="utf-8")
-    languages = {"source_language": "en", "target_language": "de"}
-    model, data = ModelArguments(model=str(path.parent)), DataArguments(train=["phrasebook"], **languages)
-    parent, _ = open_parent(model, data)
-    assert {name: getattr(parent.config, name) for name in measured} == {
-        "alignment_heads": None,
-        "alignment_shift": False,
-        "confidence_curve": None,
-        "confidence_search": None,
-    }
+    parent = open_changed(lively_model, tmp_path, "config.json", **measured)
+    kept = {name: getattr(parent.config, name) for name in measured}
+    assert kept == {**dict.fromkeys(measured), "alignment_shift": False}
 
 
 @pytest.mark.parametrize(
@@ -288,12 +290,8 @@ def test_a_model_whose_tokenizer_does_not_encode_targets_is_refused(corpus, tmp_
 
 
 def test_a_model_whose_search_options_cannot_be_saved_is_refused_at_once(lively_model, tmp_path):
-    path = shutil.copytree(lively_model, tmp_path / "parent") / "generation_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"temperature": 0.5}), encoding="utf-8")
-    languages = {"source_language": "en", "target_language": "de"}
-    model, data = ModelArguments(model=str(path.parent)), DataArguments(train=["phrasebook"], **languages)
     with pytest.raises(ValueError, match=r"^model: .*/parent: generation_config.json: .* or unset `temperature`"):
-        open_parent(model, data)
+        open_changed(lively_model, tmp_path, "generation_config.json", temperature=0.5)
 
 
 def test_a_warmup_instead_of_a_rate_chooses_the_papers_schedule(corpus, lively_model, tmp_path):

@@ -6,10 +6,10 @@ from helpers import call_recipe
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
+from vaswani_transformer.data.corpora import languages_to_score
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
-from vaswani_transformer.runs.pair_arguments import languages_to_score
 
 
 TWO_WAY = PreTrainedConfig(language_tags={"en": 8, "de_AT": 9}, source_language="en", target_language="de_AT")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTrainer
-from vaswani_transformer.training.arguments import VaswaniTrainingArguments
+from vaswani_transformer.options.training import VaswaniTrainingArguments
 from vaswani_transformer.training.muon import Muon, orthogonalize, parameter_groups
 
 

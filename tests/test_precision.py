@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from vaswani_transformer import VaswaniConfig
-from vaswani_transformer.decoding.decoding_arguments import DecodingArguments
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.system import processor
 from vaswani_transformer.training import precision
@@ -58,10 +57,10 @@ def test_a_model_of_any_size_is_measured(vocabularies, monkeypatch):
 def test_who_asks_for_bfloat16_where_it_is_slow_is_told_once(limit, precision, lines, saved_model, monkeypatch, caplog):
     monkeypatch.setattr(processor.Path, "read_text", lambda *args, **options: "flags\t\t: fpu avx2 avx512bw\n")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-    arguments, saved = DecodingArguments(precision=precision), open_model(saved_model)
+    saved = open_model(saved_model)
     processor.warn_of_slow_bfloat16.cache_clear()
     for _ in range(2):
-        arguments.load(saved)
+        saved.load_to_decode(precision)
     found = [record.getMessage() for record in caplog.records]
     assert found == [processor.SLOW_BFLOAT16] * lines
     processor.warn_of_slow_bfloat16.cache_clear()

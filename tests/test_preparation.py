@@ -14,12 +14,12 @@ from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data import preparation
-from vaswani_transformer.data.cleaning import CleaningRules, clean_corpus, encode_corpus
+from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus, sentences
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.preparation import load_corpora
-from vaswani_transformer.data.preparation_arguments import PreparationArguments
 from vaswani_transformer.data.prepared_directory import load_prepared
+from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.system.files import locked
 
 
@@ -51,9 +51,9 @@ def output(tmp_path) -> Path:
     return tmp_path / "prepared"
 
 
-def arguments(files: dict[str, list[str]], **changes) -> PreparationArguments:
+def arguments(files: dict[str, list[str]], **changes) -> DataArguments:
     languages = {"source_language": "en", "target_language": "de"}
-    return PreparationArguments(**{**languages, "vocab_size": 300, **files, **changes})
+    return DataArguments(**{**languages, "vocab_size": 300, **files, **changes})
 
 
 def contents(directory: Path) -> dict[str, tuple[bytes, int]]:
@@ -69,7 +69,7 @@ def row_bytes(directory: Path) -> dict[str, bytes]:
     return {name: content for name, (content, _) in contents(directory).items() if name.endswith(".arrow")}
 
 
-def error_of(output: Path, args: PreparationArguments) -> str:
+def error_of(output: Path, args: DataArguments) -> str:
     """The message of the error; nothing in the directory may change."""
     before = contents(output)
     with pytest.raises(ValueError, match=r"^prepared: ") as error:
@@ -79,15 +79,15 @@ def error_of(output: Path, args: PreparationArguments) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("rules", [CleaningRules(), CleaningRules(12, 1.5)])
-def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output, rules):
-    data = load_corpora(arguments(files, max_length=rules.max_length, max_ratio=rules.max_ratio), output)
+@pytest.mark.parametrize("limits", [(256, 5.0), (12, 1.5)])
+def test_the_rows_are_those_of_the_corpus_encoded_and_cleaned(files, output, limits):
+    data = load_corpora(arguments(files, max_length=limits[0], max_ratio=limits[1]), output)
     tokenizer = AutoTokenizer.from_pretrained(output / "tokenizer")
     corpus = load_parallel_corpus(files["train"], "en", "de")
-    expected, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"), rules)
+    expected, totals = clean_corpus(encode_corpus(corpus, tokenizer, "en", "de"), *limits)
     assert data.train.to_list() == expected.to_list()
     assert data.cleaning == {"train": totals}
-    if rules == CleaningRules():
+    if limits == (256, 5.0):
         assert totals == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 60}
     table = data.train.with_format("arrow")[:1]
     assert [str(table[name].type).split(": ")[-1].rstrip(">") for name in table.column_names] == ["int32"] * 4

@@ -11,7 +11,7 @@ from datasets import Dataset
 from transformers import ProgressCallback
 
 from vaswani_transformer import VaswaniTrainer
-from vaswani_transformer.training.arguments import VaswaniTrainingArguments
+from vaswani_transformer.options.training import VaswaniTrainingArguments
 from vaswani_transformer.training.callbacks import TrainingProgress
 
 

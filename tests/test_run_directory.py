@@ -11,10 +11,10 @@ import pytest
 
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.preparation import identify_inputs
+from vaswani_transformer.options.data import DataArguments
+from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.records import ParentModel
-from vaswani_transformer.runs.run_arguments import DataArguments, ModelArguments
 from vaswani_transformer.runs.run_directory import load_record, open_run, record_settings, training_settings
-from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.system.files import locked
 
 

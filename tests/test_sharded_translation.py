@@ -17,8 +17,8 @@ from helpers import REPOSITORY, call_recipe
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import line_translation, sharded_translation
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
-from vaswani_transformer.decoding.translation_options import TranslationOptions
 from vaswani_transformer.model.pipeline_vaswani import Translation
+from vaswani_transformer.options.decoding import TranslationOptions
 from vaswani_transformer.system.files import atomic_write
 
 

@@ -9,10 +9,10 @@ from helpers import REPOSITORY, TINY, call_recipe, recipe_module, run_recipe
 from nltk import Tree
 from transformers import pipeline
 
+from vaswani_transformer.options.data import TreebankOptions
 from vaswani_transformer.parsing.model_card import PAPER_PARSING_SETTINGS
 from vaswani_transformer.parsing.scoring import ParsingRecord
 from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
-from vaswani_transformer.parsing.treebank_options import TreebankOptions
 
 
 pytestmark = pytest.mark.system

@@ -18,9 +18,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniTrainer
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.options.training import RecipeTrainingArguments
 from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.scoring import ValidationBleu
-from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 
 
 RECIPE = REPOSITORY / "recipes" / "train_wmt.py"

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from vaswani_transformer import CheckpointAveraging, VaswaniConfig
+from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.fine_tuning import FineTuningArguments
-from vaswani_transformer.runs.run_arguments import ModelArguments
-from vaswani_transformer.runs.training_arguments import RecipeTrainingArguments
 from vaswani_transformer.runs.training_run import TrainingRun
 from vaswani_transformer.system.signals import SignalCheckpoint
 from vaswani_transformer.training.schedule import WarmupCooldown

@@ -20,10 +20,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.decoding import decoding_arguments as decoding
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.decoding.ensemble import Ensemble
-from vaswani_transformer.decoding.saved_model import open_model
+from vaswani_transformer.decoding.saved_model import SavedModel, open_model
 from vaswani_transformer.model.pipeline_vaswani import Translation
 from vaswani_transformer.system.files import locked
 
@@ -220,8 +219,8 @@ def translated(monkeypatch):
         lines.extend(sentences)
         yield list(range(len(sentences))), [[Translation(sentence[::-1], [])] for sentence in sentences]
 
-    monkeypatch.setattr(decoding, "open_model", functools.cache(decoding.open_model))
-    monkeypatch.setattr(decoding.DecodingArguments, "load", lambda self, saved: SimpleNamespace(config=saved.config))
+    monkeypatch.setattr(line_translation, "open_model", functools.cache(line_translation.open_model))
+    monkeypatch.setattr(SavedModel, "load_to_decode", lambda self, precision: SimpleNamespace(config=self.config))
     monkeypatch.setattr(line_translation, "translate_in_batches", translate)
     return lines
 
@@ -282,7 +281,7 @@ def error(run, monkeypatch):
 
     def error(*arguments: object, **keywords) -> str:
         with monkeypatch.context() as patch:
-            patch.setattr(decoding.DecodingArguments, "load", lambda *_: pytest.fail("the model was loaded"))
+            patch.setattr(SavedModel, "load_to_decode", lambda *_: pytest.fail("the model was loaded"))
             with pytest.raises(SystemExit) as stop:
                 run(*arguments, **keywords)
         message = str(stop.value.code)

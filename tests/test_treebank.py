@@ -7,10 +7,10 @@ import pytest
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
+from vaswani_transformer.options.data import TreebankOptions
 from vaswani_transformer.parsing import treebank
 from vaswani_transformer.parsing.tokenizer import VaswaniParsingTokenizer
 from vaswani_transformer.parsing.treebank import prepare_treebank
-from vaswani_transformer.parsing.treebank_options import TreebankOptions
 
 
 GOLD = "((S (NP-SBJ (NNP Mary)) (VP (VBZ sleeps)) (. .)))\n((S (NP (DT The) (NN cat)) (VP (VBZ purrs)) (. .)))\n"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
     from .model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig, VaswaniParsingModel
     from .model.tokenization_vaswani import VaswaniTokenizer
+    from .options.training import VaswaniTrainingArguments
     from .parsing.tokenizer import VaswaniParsingTokenizer
-    from .training.arguments import VaswaniTrainingArguments
     from .training.averaging import CheckpointAveraging, average_checkpoints
     from .training.loss import LabelSmoothedLoss
     from .training.schedule import NoamSchedule, noam_learning_rate
@@ -64,7 +64,7 @@ _MODULES = {
     "VaswaniParsingTokenizer": "parsing.tokenizer",
     "VaswaniTokenizer": "model.tokenization_vaswani",
     "VaswaniTrainer": "training.trainer",
-    "VaswaniTrainingArguments": "training.arguments",
+    "VaswaniTrainingArguments": "options.training",
     "VaswaniTranslationPipeline": "decoding.pipeline",
     "average_checkpoints": "training.averaging",
     "noam_learning_rate": "training.schedule",

@@ -1,7 +1,6 @@
-"""Encoding of sentence pairs, and the cleaning rules, which count what they drop by reason."""
+"""Encoding of sentence pairs, and their cleaning, which counts dropped pairs by reason."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from datasets import Dataset, Features, List, Value
@@ -9,7 +8,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
 from ..model.tokenization_vaswani import for_targets
-from ..options.arguments import COUNT, Interval, option
+from ..options.data import DataArguments
 
 
 def encode_corpus(
@@ -51,47 +50,26 @@ def encode_corpus(
     )
 
 
-@dataclass(frozen=True)
-class CleaningRules:
-    """Rules that drop pairs of an encoded corpus; their limits are options of the recipes.
-
-    A new rule is a mask in `reasons` and, if it has a limit, a field.
-    """
-
-    option_group = "data"
-
-    max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT, decides="data")
-    max_ratio: float = option(
-        5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1), decides="data"
-    )
-
-    def reasons(self, source: np.ndarray, target: np.ndarray) -> dict[str, np.ndarray]:
-        """`[pairs]` whether each rule drops a pair, by the rule's name in reports.
-
-        Args:
-            source: `[pairs]` lengths in sub-words with EOS.
-            target: `[pairs]` lengths of the targets.
-        """
-        shorter, longer = np.minimum(source, target), np.maximum(source, target)
-        return {
-            "empty": shorter <= 1,  # EOS alone
-            "too_long": longer > self.max_length,
-            "ratio": longer > self.max_ratio * shorter,
-        }
-
-
-def clean_corpus(encoded: Dataset, rules: CleaningRules | None = None) -> tuple[Dataset, dict[str, int]]:
+def clean_corpus(
+    encoded: Dataset, max_length: int = DataArguments.max_length, max_ratio: float = DataArguments.max_ratio
+) -> tuple[Dataset, dict[str, int]]:
     """Drop pairs with an empty side, too long a side, or sides of too different lengths.
 
-    A pair counts for the first rule that drops it. By default, the rules are `CleaningRules()`.
+    A pair counts for the first rule that drops it. A new rule is a mask in `reasons`; its limit is an option.
 
     Returns:
         The kept pairs; and the numbers of pairs dropped as "empty", "too_long" and "ratio", and "kept".
     """
     # A slice: reading a column of a dataset row by row is slow.
     source, target = (np.asarray(encoded[column][:]) for column in ("source_length", "target_length"))
+    shorter, longer = np.minimum(source, target), np.maximum(source, target)
+    reasons = {
+        "empty": shorter <= 1,  # EOS alone
+        "too_long": longer > max_length,
+        "ratio": longer > max_ratio * shorter,
+    }
     kept, counts = np.full(len(source), True), dict[str, int]()
-    for reason, is_dropped in (rules or CleaningRules()).reasons(source, target).items():
+    for reason, is_dropped in reasons.items():
         counts[reason] = int((kept & is_dropped).sum())
         kept &= ~is_dropped
     counts["kept"] = int(kept.sum())

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from datasets import Dataset, Features, Translation
 from datasets.exceptions import DatasetGenerationError
+from transformers import PreTrainedConfig
 
-from ..model.languages_vaswani import is_same_language, language_name
+from ..model.languages_vaswani import Directions, is_same_language, language_name
 from ..system.manifests import content_digest
 from .sources import HubDataset, Names, Source, TextFiles, find_source
 from .text_files import COMPRESSED
@@ -127,6 +128,23 @@ def resolve_languages(
     if languages[0] == languages[1]:
         raise ValueError(f"{', '.join(options)}: both are {languages[0]!r}; name two languages")
     return str(languages[0]), str(languages[1])
+
+
+def languages_to_score(
+    configs: Sequence[PreTrainedConfig], source: str | None, target: str | None
+) -> tuple[str | None, str | None]:
+    """Languages to translate from and into: `source` and `target`, or else the first model's; None if unknown.
+
+    Raises:
+        ValueError: A model does not translate between them, or has several directions and `target` is None.
+    """
+    if configs:
+        directions = Directions(configs[0])
+        default_source, default_target = directions.languages(directions.tag(source, target, is_required=True))
+        source, target = source or default_source, target or default_target
+    for config in configs:
+        Directions(config).tag(source, target)
+    return source, target
 
 
 def language_in_name(name: str) -> str | None:

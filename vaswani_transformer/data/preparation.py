@@ -7,16 +7,19 @@ default directory is in the cache of `datasets`, named by a digest of its inputs
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import datasets
 from accelerate.utils import patch_environment
 from datasets import Dataset, concatenate_datasets, interleave_datasets
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
+from ..model.languages_vaswani import language_tag
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
+from ..options.data import MIXED, TRAINED_ON, DataArguments
 from ..system.files import Json, atomic_directory, file_errors_as_os_error, locked
 from ..system.manifests import (
     TOKENIZER_FILES,
@@ -29,19 +32,31 @@ from ..system.manifests import (
 from ..system.processes import end_forks_with_this_process
 from ..system.processor import available_cores
 from .cleaning import clean_corpus, encode_corpus
-from .corpora import evenly_spaced, sentences
-from .preparation_arguments import TRAINED_ON, PreparationArguments
+from .corpora import Corpus, evenly_spaced, resolve_languages, sentences
 from .prepared_directory import TOKENIZER, TrainingData, load_prepared, load_tokenizer, read_notes
+from .sources import find_source
 
 
 _PAIRS_PER_PROCESS = 50_000  # at least; encoding so many takes seconds
 _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 
 
-def identify_inputs(args: PreparationArguments) -> dict[str, Json]:
+def with_languages(args: DataArguments, model: PreTrainedConfig | None = None) -> DataArguments:
+    """The options with the languages that they name, else the model's, else the corpora's.
+
+    Raises:
+        ValueError: As from `resolve_languages`.
+    """
+    names = ("source_language", "target_language")
+    source, target = (getattr(args, name) or getattr(model, name, None) for name in names)
+    source, target = resolve_languages(args.sources.values(), source, target)
+    return replace(args, source_language=source, target_language=target)
+
+
+def identify_inputs(args: DataArguments) -> dict[str, Json]:
     """Describe the corpora, by split, and the "tokenizer" by their content, for records."""
     inputs: dict[str, Json] = {
-        split: corpus.source.identify(corpus.split, corpus.config) for split, corpus in args.corpora.items()
+        split: corpus.source.identify(corpus.split, corpus.config) for split, corpus in _corpora(args).items()
     }
     inputs[TOKENIZER] = None
     if args.tokenizer is not None:
@@ -52,7 +67,7 @@ def identify_inputs(args: PreparationArguments) -> dict[str, Json]:
 
 
 def load_corpora(
-    args: PreparationArguments, directory: str | Path | None = None, inputs: Mapping[str, Json] | None = None
+    args: DataArguments, directory: str | Path | None = None, inputs: Mapping[str, Json] | None = None
 ) -> TrainingData:
     """Load the corpora encoded and cleaned, after preparing missing ones.
 
@@ -80,7 +95,7 @@ def load_corpora(
     return load_prepared(directory, args.sources, args.ratios)
 
 
-def _missing_parts(directory: Path, args: PreparationArguments, inputs: Mapping[str, Json]) -> list[str]:
+def _missing_parts(directory: Path, args: DataArguments, inputs: Mapping[str, Json]) -> list[str]:
     """The parts that are not prepared yet; raises a ValueError if one was prepared differently."""
     missing = []
     for part in (TOKENIZER, *args.sources):
@@ -94,14 +109,27 @@ def _missing_parts(directory: Path, args: PreparationArguments, inputs: Mapping[
     return missing
 
 
-def _origin(part: str, args: PreparationArguments, inputs: Mapping[str, Json]) -> dict[str, Json]:
+def _origin(part: str, args: DataArguments, inputs: Mapping[str, Json]) -> dict[str, Json]:
     """Inputs and options of a part; all parts depend on the training corpus, by the vocabulary."""
     return decisive_values(args, "data") | {name: inputs[name] for name in (TOKENIZER, "train", part) if name in inputs}
 
 
-def _prepare(directory: Path, args: PreparationArguments, inputs: Mapping[str, Json], missing: list[str]) -> None:
+def _corpora(args: DataArguments) -> dict[str, Corpus]:
+    """The corpora by split, which is also their part of a saved directory, a Hub dataset or the phrasebook.
+
+    Corpora that are mixed in are training corpora of their source, and the second test set is a test set.
+    """
+    parts = {**dict.fromkeys(MIXED, "train"), "replay_test": "test"}
+    config, columns, streaming = args.dataset_config, args.columns, args.streaming
+    return {
+        split: Corpus(find_source(names), args.languages, parts.get(split, split), config, columns, streaming)
+        for split, names in args.sources.items()
+    }
+
+
+def _prepare(directory: Path, args: DataArguments, inputs: Mapping[str, Json], missing: list[str]) -> None:
     tokenizer = load_tokenizer(args.tokenizer) if args.tokenizer else None
-    corpora, cache = args.corpora, directory / "cache"
+    corpora, cache = _corpora(args), directory / "cache"
     splits = [split for split in corpora if split in missing]
     for split in splits:
         corpora[split].check()
@@ -129,21 +157,26 @@ def _writing(folder: Path, notes: dict[str, Json]) -> Iterator[Path]:
         Manifest.from_files(staged, **notes).save(staged)
 
 
-def _learn_tokenizer(corpus: Dataset, args: PreparationArguments) -> VaswaniTokenizer:
+def _tags(args: DataArguments) -> list[str]:
+    """Tags of the target languages; empty with one direction."""
+    return [language_tag(language) for language in args.languages] if args.both_directions else []
+
+
+def _learn_tokenizer(corpus: Dataset, args: DataArguments) -> VaswaniTokenizer:
     sample = corpus.select(evenly_spaced(len(corpus), args.tokenizer_sample))
     return VaswaniTokenizer.train(
         sentences(sample, args.languages),
         args.vocab_size,
         args.tokenizer_model,
         show_progress=False,
-        special_tokens=args.tags,
+        special_tokens=_tags(args),
         min_frequency=args.min_frequency,
     )
 
 
-def _require_tags(tokenizer: PreTrainedTokenizerBase, args: PreparationArguments) -> None:
+def _require_tags(tokenizer: PreTrainedTokenizerBase, args: DataArguments) -> None:
     """Raise a ValueError if a tag of a language is no special token of the tokenizer."""
-    for tag in args.tags:
+    for tag in _tags(args):
         ids = tokenizer(tag, add_special_tokens=False).input_ids
         if len(ids) != 1 or tokenizer.decode(ids, skip_special_tokens=True):
             raise ValueError(
@@ -153,20 +186,20 @@ def _require_tags(tokenizer: PreTrainedTokenizerBase, args: PreparationArguments
 
 
 def _encode(
-    split: str, corpus: Dataset, tokenizer: PreTrainedTokenizerBase, args: PreparationArguments, num_proc: int | None
+    split: str, corpus: Dataset, tokenizer: PreTrainedTokenizerBase, args: DataArguments, num_proc: int | None
 ) -> tuple[Dataset, dict[str, int]]:
     """Encode the pairs of a corpus, and count cleaning; corpora for scoring keep all pairs, and their text.
 
     With both directions, the reverse of each pair follows it, and each source has the tag of its target language.
     Synthetic pairs are not reversed, since the model would learn to write their machine-translated side.
     """
-    source_tag, target_tag = args.tags or (None, None)
+    source_tag, target_tag = _tags(args) or (None, None)
     rows, text = encode_corpus(corpus, tokenizer, *args.languages, num_proc, target_tag), corpus
     if args.both_directions and split != "synthetic":
         back = encode_corpus(corpus, tokenizer, *args.languages[::-1], num_proc, source_tag)
         rows, text = interleave_datasets([rows, back]), interleave_datasets([corpus, corpus])
     if split in TRAINED_ON:
-        return clean_corpus(rows, args)
+        return clean_corpus(rows, args.max_length, args.max_ratio)
     return concatenate_datasets([rows, text], axis=1), {"kept": len(rows)}
 
 

@@ -18,11 +18,11 @@ from datasets import Dataset, concatenate_datasets, load_from_disk
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import language_tag
+from ..options.data import MIXED, TRAINED_ON
 from ..system.console import errors_begin_with
 from ..system.files import Json
 from ..system.manifests import Manifest, find_damage
 from .batching import MixedCorpus
-from .preparation_arguments import MIXED, TRAINED_ON
 
 
 TOKENIZER = "tokenizer"

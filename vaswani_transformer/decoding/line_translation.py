@@ -1,18 +1,80 @@
-"""Translation of lines into lines of text or of JSON, as recipes/translate.py writes them."""
+"""Translation of the lines of a file into lines of text or of JSON, as recipes/translate.py writes them."""
 
 import json
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
 from tqdm.auto import tqdm
+from transformers import PreTrainedConfig
 
-from ..engines.exported_model import ExportedModel
+from ..data.tables import read_table, table_kind
+from ..data.text_files import COMPRESSED, decode_lines, read_lines
+from ..engines.exported_model import ExportedModel, is_engine_name, no_export
 from ..model.languages_vaswani import Directions
 from ..model.pipeline_vaswani import Translation, translate_in_batches
-from .ensemble import Ensemble
+from ..options.decoding import TranslationOptions
+from ..system.files import require_new_file
+from .ensemble import Ensemble, require_same_tokens
 from .phrases import with_forced_words
-from .saved_model import SavedModel
-from .translation_options import TranslationOptions
+from .saved_model import SavedModel, open_model
+
+
+def open_models(options: TranslationOptions) -> list[SavedModel]:
+    """Check the model and the other models of the ensemble, without reading their weights.
+
+    Raises:
+        ValueError: The model does not translate into the language, the tokens of the ensemble's models differ, or there
+            is no such engine.
+    """
+    if options.engine is not None and not (is_engine_name(options.engine) or Path(options.engine).is_dir()):
+        raise no_export(options.engine)
+    check = partial(open_model, task="translation", trust_remote_code=options.trust_remote_code)
+    saved = check(options.model)
+    Directions(saved.config).tag(None, options.target_language)  # refuses a language that is not the model's
+    members = [check(name, option="ensemble") for name in options.ensemble or ()]
+    for member in members:
+        require_same_tokens(saved.config, member.config, f"{member.place}:")
+        if member.tokenizer.get_vocab() != saved.tokenizer.get_vocab():
+            raise ValueError(
+                f"{member.place}: has another tokenizer than --model; train the models of an ensemble with the "
+                "same corpus, vocab_size and min_frequency, or with --tokenizer"
+            )
+    return [saved, *members]
+
+
+def require_output(options: TranslationOptions, overwrite: bool) -> None:
+    """Raise a ValueError unless lines can be written to the output, a file."""
+    path = Path(options.output)
+    require_new_file("output", path, overwrite)
+    if path.suffix in COMPRESSED or table_kind(path) not in (None, "json"):
+        raise ValueError(f"output: {path} would hold lines of text; name a file that does not end in {path.suffix}")
+    if path.exists() and Path(options.input).exists() and path.samefile(options.input):
+        raise ValueError(f"output: {path} is the input too; name another file")
+
+
+def source_lines(options: TranslationOptions, config: PreTrainedConfig) -> Iterator[str]:
+    """The lines to translate, read lazily; in a table, each row has one, in the column of `config`'s language.
+
+    Raises:
+        ValueError, OSError: The file is missing or damaged, or a column is named for text.
+    """
+    path = Path(options.input)
+    kind = None if options.input == "-" else table_kind(path)
+    if kind is None and options.column is not None:
+        raise ValueError(f"column: {path} is text, by its name; leave it out, or name a table such as .jsonl")
+    if options.input == "-":
+        return decode_lines(sys.stdin.buffer, Path("standard input"))
+    path.stat()  # a missing file is an error now, before the model is loaded
+    if kind is None:
+        return read_lines(path)
+    directions = Directions(config)
+    source, _ = directions.languages(directions.tag(None, options.target_language))
+    column = options.column or source or "source"
+    return (text.replace("\n", " ") for text, _ in read_table(path, (column, column)))
 
 
 class LineTranslator:
@@ -35,12 +97,13 @@ class LineTranslator:
             tag = self._directions.tag(None, options.target_language, is_required=True)
             source, target = self._directions.languages(tag)
             self._columns = source or "source", target or "target"
-        self.model = options.load(saved)
+        self.model = saved.load_to_decode(options.precision)
         self._generate_kwargs = with_forced_words(options.generate_kwargs, saved.tokenizer)
         if options.engine is not None:
             self._generate_kwargs["engine"] = ExportedModel(options.engine, self.model, saved.tokenizer).generate
         if ensemble:
-            self._generate_kwargs["custom_generate"] = Ensemble([options.load(each) for each in ensemble])
+            members = [each.load_to_decode(options.precision) for each in ensemble]
+            self._generate_kwargs["custom_generate"] = Ensemble(members)
 
     def translate(self, number: int, lines: list[str], bar: tqdm | None = None) -> list[bytes]:
         """Translate a list of lines, stripped of white space as in training.

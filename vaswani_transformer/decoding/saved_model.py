@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from accelerate import PartialState
 from huggingface_hub import snapshot_download
 from transformers import (
     AutoConfig,
@@ -24,9 +25,11 @@ from transformers import (
 
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.search_options_vaswani import LENGTH_FIELDS
+from ..options.arguments import Precision
 from ..system.console import errors_begin_with
 from ..system.files import atomic_write, locked, read_json
 from ..system.manifests import MANIFEST_NAME, MODEL_FILES, find_damage
+from ..system.processor import keep_freed_memory, warn_of_slow_bfloat16
 
 
 _PICKLED = "pytorch_model.bin"
@@ -34,6 +37,9 @@ _GENERATION = "generation_config.json"
 
 # Files to download from a repository on the Hub.
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.spm")
+
+# PyTorch's names of precisions.
+_DTYPES = {"auto": "auto", "float32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 
 _REMEDY = "copy it from the model's original, or save the model again"
 
@@ -84,6 +90,16 @@ class SavedModel:
         if model.generation_config.eos_token_id == [self.config.eos_token_id]:  # left so by the Trainer before 5.23
             model.generation_config.eos_token_id = self.config.eos_token_id
         return model.eval()
+
+    def load_to_decode(self, precision: Precision) -> PreTrainedModel:
+        """Load the model onto this process's device, in a precision of the options; see `load`."""
+        device = PartialState().device
+        model = self.load(_DTYPES[precision]).to(device)
+        if device.type == "cpu":
+            keep_freed_memory()
+            if model.dtype == torch.bfloat16:
+                warn_of_slow_bfloat16()
+        return model
 
     def update_config(self, **fields: object) -> None:
         """Change fields of the configuration in the directory, atomically; a dict is merged into the field's entries.

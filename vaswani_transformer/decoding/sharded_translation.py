@@ -19,11 +19,12 @@ from typing import cast
 
 from tqdm.auto import tqdm
 
-from ..system.files import atomic_write, locked, read_json
-from ..system.manifests import require_same_origin
-from .decoding_arguments import DecodingPrecision
-from .line_translation import LineTranslator
-from .translation_options import TranslationOptions
+from ..engines.exported_model import engine_digest, is_engine_name
+from ..options.arguments import Precision, decisive_values
+from ..options.decoding import TranslationOptions
+from ..system.files import Json, atomic_write, locked, read_json
+from ..system.manifests import MODEL_FILES, matching_files_digest, require_same_origin
+from .line_translation import LineTranslator, open_models, require_output, source_lines
 
 
 logger = logging.getLogger(__name__)
@@ -60,9 +61,9 @@ class ShardedTranslation:
         self._translator: LineTranslator | None = None
         self._folder = Path(f"{options.output}.shards")
         self._record_path = self._folder / "options.json"
-        options.require_output(overwrite or not self.is_new)
-        self.models = options.open_models()
-        self.lines = list(options.lines(self.models[0].config))
+        require_output(options, overwrite or not self.is_new)
+        self.models = open_models(options)
+        self.lines = list(source_lines(options, self.models[0].config))
         if count is None and not self.is_new:
             recorded = read_json(self._record_path).get("shards")
             if not isinstance(recorded, int):
@@ -95,13 +96,8 @@ class ShardedTranslation:
         """
         path, options, is_new = self._record_path, self.options, self.is_new
         if options.precision == "auto" and not is_new:
-            options.precision = cast(DecodingPrecision, read_json(path)["precision"])
-        digest = sha256("\n".join(self.lines).encode()).hexdigest()
-        record = {
-            "input": f"{len(self.lines)} lines, sha256 {digest}",
-            "shards": self.count,
-            **options.record(self.models),
-        }
+            options.precision = cast(Precision, read_json(path)["precision"])
+        record = self._record()
         if is_new:
             self._translator = LineTranslator(self.models, options)  # if the model cannot be loaded, there is no record
             with locked(path, "output", wait=True):
@@ -164,6 +160,21 @@ class ShardedTranslation:
                 path.unlink()
         with suppress(OSError):  # other files are in it
             self._folder.rmdir()
+
+    def _record(self) -> dict[str, Json]:
+        """Everything that decides the output: options, and digests of the lines, the models and the engine."""
+        options, files = self.options, ("generation_config.json", *MODEL_FILES)
+        digest = sha256("\n".join(self.lines).encode()).hexdigest()
+        is_directory = options.engine is not None and not is_engine_name(options.engine)
+        return {
+            "input": f"{len(self.lines)} lines, sha256 {digest}",
+            "shards": self.count,
+            **decisive_values(options, "translations"),
+            **(decisive_values(options, "samples") if options.do_sample else {}),
+            "models": [matching_files_digest(each.directory, files) for each in self.models],
+            "engine": engine_digest(str(options.engine)) if is_directory else options.engine,
+            "json": options.writes_json,
+        }
 
     def _content(self, number: int) -> bytes:
         """The translations of a finished shard; raises a ValueError if it is damaged."""

@@ -43,6 +43,11 @@ POSITIVE = Interval(above=0)
 NOT_NEGATIVE = Interval(minimum=0)
 SHARE = Interval(minimum=0, below=1)
 SEED = Interval(minimum=0, maximum=2**32 - 1)  # seeds that NumPy accepts
+BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
+ALPHA = Interval(minimum=-100, maximum=100)
+
+# Of training and of decoding; "auto" is resolved by measuring, or by the saved weights.
+Precision: TypeAlias = Literal["auto", "float32", "bf16", "fp16"]
 
 
 def option(

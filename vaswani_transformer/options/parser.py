@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import datasets
+import yaml
 from transformers import HfArgumentParser
 from transformers.utils import logging
 
+from ..__main__ import RECIPES
 from ..system.console import one_line, program_name
 from .arguments import check_values
-from .config_file import read_config
 
+
+_NULLS = ("", "~", "null", "Null", "NULL")  # of YAML
 
 # The options that everyone needs first, in the order of `--help`.
 _FIRST = (
@@ -60,7 +63,7 @@ class RecipeParser(HfArgumentParser):
         usage = "%(prog)s [--config FILE.yaml] [--option value ...]"  # argparse would list all options
         kwargs = {"prog": program, "description": recipe, "usage": usage, "formatter_class": _HelpFormatter, **kwargs}
         super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
-        self._shown = None
+        self._shown = None  # these two are always shown
         text = "YAML file, or a name in recipes/configs; options override it."
         self.add_argument("--config", type=Path, help=text, is_shown=True)
         text = "Show also the options that transformers adds, and exit."
@@ -139,10 +142,50 @@ class RecipeParser(HfArgumentParser):
     def _read_words(self, path: Path) -> list[str]:
         """A configuration file as words of a command line."""
         words = []
-        for name, values in read_config(path).items():
+        for name, values in _read_config(path).items():
             if f"--{name}" not in self._option_string_actions or name == "config":
                 raise ValueError(f"{path}: there is no option {name!r}{self._similar(f'--{name}')}")
             if len(values) > 1 and any(re.match("-[^0-9.]", value) for value in values):  # would be another option
                 raise ValueError(f"{path}: {name}: a text in a list cannot begin with a hyphen")
             words += [f"--{name}={values[0]}"] if len(values) == 1 else [f"--{name}", *values]
         return words
+
+
+def _read_config(path: Path) -> dict[str, list[str]]:
+    """Read the options of a configuration file: YAML whose scalars remain text, to be converted as on a command line.
+
+    YAML 1.1 would turn `no`, the code of Norwegian, into false, and `1:30` into 90.
+
+    Args:
+        path: The file; or, if it does not exist, the name of a file in `recipes/configs/`.
+
+    Returns:
+        The values of each option, by its name. Null options are left out.
+
+    Raises:
+        ValueError: There is no such file; or it is not a YAML mapping of texts and lists of texts, or has a name twice.
+        OSError: The file cannot be read.
+    """
+    packaged = {each.stem: each for each in sorted((RECIPES / "configs").glob("*.yaml"))}
+    file = path if path.exists() and not path.is_dir() else packaged.get(str(path).removesuffix(".yaml"))
+    if file is None:
+        raise ValueError(f"config: there is no file {path}; the package has {', '.join(packaged)}")
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+        document = yaml.compose(text, Loader=yaml.BaseLoader)
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: not YAML: {error}") from None
+    if not isinstance(document, yaml.MappingNode):
+        raise ValueError(f"{path}: must hold lines of the form `name: value`")
+    values: dict[str, list[str]] = {}
+    for key, node in document.value:
+        line = f"{path}: line {key.start_mark.line + 1}: {key.value}"
+        is_list = isinstance(node, yaml.SequenceNode)
+        scalars = node.value if is_list else [node]
+        if not scalars or not all(isinstance(each, yaml.ScalarNode) for each in (key, *scalars)):
+            raise ValueError(f"{line}: takes texts and numbers; put a JSON object in quotes")
+        if key.value in values:
+            raise ValueError(f"{line}: is set twice")
+        if is_list or node.style is not None or node.value not in _NULLS:
+            values[key.value] = [each.value for each in scalars]
+    return values

@@ -20,10 +20,10 @@ from nltk import Tree
 from ..data.corpora import evenly_spaced
 from ..data.text_files import read_lines
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels, parse_of_sequence
+from ..options.data import TreebankOptions
 from ..system.files import Json, atomic_directory, locked
 from ..system.manifests import Manifest, content_digest, find_damage, identify, require_same_origin
 from .tokenizer import VaswaniParsingTokenizer
-from .treebank_options import TreebankOptions
 from .trees import normalized_trees, tree_in_one_line, tree_to_sequence
 
 

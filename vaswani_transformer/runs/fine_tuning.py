@@ -5,25 +5,23 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 from transformers import PreTrainedConfig
 
-from ..data.preparation_arguments import PreparationArguments
+from ..data.preparation import with_languages
 from ..data.prepared_directory import TrainingData
 from ..decoding.saved_model import SavedModel, open_model
 from ..model.tokenization_vaswani import for_targets
 from ..options.arguments import COUNT, POSITIVE, option, refuse_unused
+from ..options.data import DataArguments
 from ..options.parser import RecipeParser
+from ..options.training import ModelArguments, RecipeTrainingArguments
 from ..system.manifests import matching_files_digest
 from ..training.schedule import noam_learning_rate
 from .records import ParentModel, RunRecord
-from .run_arguments import DataArguments, ModelArguments
-from .training_arguments import RecipeTrainingArguments
 
-
-Data = TypeVar("Data", bound=PreparationArguments)
 
 # Options of the model that do not change the shape or meaning of weights.
 _CHANGEABLE = ("dropout", "attention_dropout", "label_smoothing", "layer_norm_eps")
@@ -112,7 +110,7 @@ def read_training_options(
     return parser, options
 
 
-def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Data]:
+def open_parent(args: ModelArguments, data: DataArguments) -> tuple[SavedModel | None, DataArguments]:
     """Open the saved model to start from, if one was named, and resolve the languages.
 
     Returns:
@@ -124,21 +122,21 @@ def open_parent(args: ModelArguments, data: Data) -> tuple[SavedModel | None, Da
             languages; or its tokenizer cannot encode targets; or its generation_config cannot be saved.
     """
     if args.model is None:
-        return None, data.with_languages()
+        return None, with_languages(data)
     architecture = {field.name for field in fields(args)}.difference(("model", *_CHANGEABLE))
     decided = f"the configuration of --model decides it; only {', '.join(_CHANGEABLE)} may differ"
     refuse_unused(args, dict.fromkeys(architecture, decided))
     refuse_unused(data, dict.fromkeys(_TOKENIZER, "the tokenizer of --model is used"))
     parent = open_model(args.model, model_type="vaswani")
     parent.require_savable_search()
-    data = data.with_languages(parent.config)
+    data = with_languages(data, parent.config)
     _require_directions(parent, data)
     for_targets(parent.tokenizer)  # refuses a tokenizer that cannot encode them
     _reconfigure(parent.config, args, data.languages)
     return parent, replace(data, tokenizer=args.model)
 
 
-def _require_directions(parent: SavedModel, data: PreparationArguments) -> None:
+def _require_directions(parent: SavedModel, data: DataArguments) -> None:
     """Raise a ValueError unless the model translates in the directions of the data, if its directions are known."""
     config, (source, target) = parent.config, data.languages
     directions = config.source_language or source, config.target_language or target

@@ -9,10 +9,10 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
 
 from ..model.languages_vaswani import language_name
+from ..options.data import DataArguments
+from ..options.training import ModelArguments, RecipeTrainingArguments
 from ..system.files import Json
 from .records import RunRecord, TrainingResults
-from .run_arguments import DataArguments, ModelArguments
-from .training_arguments import RecipeTrainingArguments
 
 
 _FOLDER = Path(__file__).parent

@@ -15,8 +15,8 @@ import torch
 from accelerate import PartialState
 from transformers import PreTrainedModel
 
-from ..data.preparation_arguments import PreparationArguments
 from ..data.prepared_directory import TrainingData
+from ..options.data import DataArguments
 from ..system.console import program_name
 from ..system.typed_json import from_json
 from .records import Provenance, RunData, RunModel
@@ -41,7 +41,7 @@ def describe_run(repository: str | None = None) -> Provenance:
     )
 
 
-def describe_data(arguments: PreparationArguments, data: TrainingData) -> RunData:
+def describe_data(arguments: DataArguments, data: TrainingData) -> RunData:
     """Describe the corpora of a training, and their options."""
     options = {name: published(value) for name, value in vars(arguments).items()}
     mixed = {

@@ -11,16 +11,15 @@ from pathlib import Path
 
 from transformers.utils import logging
 
-from ..data.preparation_arguments import TRAINED_ON, PreparationArguments
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import decisive_names, decisive_values
+from ..options.data import TRAINED_ON, DataArguments
+from ..options.training import ModelArguments, RecipeTrainingArguments
 from ..system.files import Json, atomic_write, locked, read_json
 from ..system.manifests import require_same_origin
 from ..system.processes import on_each_machine, on_main_process
 from ..training.checkpoints import newest_complete_checkpoint
 from .records import ParentModel
-from .run_arguments import ModelArguments
-from .training_arguments import RecipeTrainingArguments
 
 
 logger = logging.get_logger(__name__)
@@ -29,7 +28,7 @@ RECORD_NAME = "_run.json"  # names that begin with an underscore are not pushed 
 
 
 def training_settings(
-    data: PreparationArguments,
+    data: DataArguments,
     config: VaswaniConfig,
     args: RecipeTrainingArguments,
     inputs: Mapping[str, Json],

@@ -20,6 +20,8 @@ from ..data.prepared_directory import TrainingData
 from ..decoding.saved_model import SavedModel
 from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import decisive_values
+from ..options.data import DataArguments
+from ..options.training import RecipeTrainingArguments
 from ..system.console import program_name
 from ..system.faults import exit_on_error
 from ..system.files import Json
@@ -40,10 +42,8 @@ from .plots import plot_learning_curve
 from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
-from .run_arguments import DataArguments
 from .run_directory import load_record, open_run, record_settings, training_settings
 from .scoring import ValidationBleu, choose_length_penalty
-from .training_arguments import RecipeTrainingArguments
 
 
 @contextmanager

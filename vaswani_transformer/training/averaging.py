@@ -14,10 +14,10 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import SaveStrategy
 from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, logging
 
+from ..options.training import VaswaniTrainingArguments
 from ..system.files import file_errors_as_os_error
 from ..system.processes import on_main_process
 from ..system.signals import signal_steps
-from .arguments import VaswaniTrainingArguments
 from .callbacks import have_passed
 from .checkpoints import checkpoint_damage, list_checkpoints
 

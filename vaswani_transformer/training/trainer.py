@@ -19,11 +19,11 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput
 
 from ..data.batching import MixedCorpus, TokenBudgetBatchSampler
+from ..options.training import VaswaniTrainingArguments
 from ..system.files import file_errors_as_os_error, publish
 from ..system.manifests import MODEL_FILES, Manifest
 from ..system.processes import all_ranks_or_none
 from ..system.signals import LoaderSignals
-from .arguments import VaswaniTrainingArguments
 from .averaging import CheckpointAveraging
 from .callbacks import SeedByRank, TrainingTotals, derived_seed
 from .checkpoints import (

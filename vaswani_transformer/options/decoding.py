@@ -1,23 +1,14 @@
-"""Options shared by all recipes that decode with a saved model."""
+"""Options of the recipes that decode with a saved model: batches, precision, search, input and output."""
 
 from dataclasses import MISSING, dataclass
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
-from accelerate import PartialState
-from transformers import PreTrainedModel
+from .arguments import ALPHA, BEAMS, COUNT, POSITIVE, SEED, Interval, Precision, option, refuse_unused
 
-from ..options.arguments import COUNT, POSITIVE, SEED, Interval, option, refuse_unused
-from ..system.processor import keep_freed_memory, warn_of_slow_bfloat16
-from .saved_model import SavedModel, open_model
-
-
-BEAMS = Interval(minimum=1, maximum=2**10)  # more exhaust the memory
-ALPHA = Interval(minimum=-100, maximum=100)
-DecodingPrecision = Literal["auto", "float32", "bf16", "fp16"]
 
 # Options with the names of keywords of `generate`.
 _GENERATE = ("num_beams", "length_penalty", "max_new_tokens", "num_return_sequences", "temperature", "force_words")
-_DTYPES = {"auto": "auto", "float32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # PyTorch's names
 
 
 @dataclass
@@ -32,7 +23,7 @@ class DecodingArguments:
         COUNT,
         decides="samples",  # each step samples for all rows of a batch
     )
-    precision: DecodingPrecision = option(
+    precision: Precision = option(
         "auto",
         "Dtype of the model. 'auto' is that of the saved weights; for a file of 2,000 lines or more, translate.py "
         "measures whether bf16, or on a GPU fp16, is faster by 15 percent.",
@@ -40,20 +31,6 @@ class DecodingArguments:
     )
     timeout_minutes: float = option(10.0, "Minutes that a process waits for the others before all end.", POSITIVE)
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
-
-    def open(self, name: str, named_by: str = "model", task: str = "translation") -> SavedModel:
-        """Check a saved model by `open_model`; `named_by` is the option with its name."""
-        return open_model(name, option=named_by, task=task, trust_remote_code=self.trust_remote_code)
-
-    def load(self, saved: SavedModel) -> PreTrainedModel:
-        """Load a model onto this process's device, in the `precision` of the options."""
-        device = PartialState().device
-        model = saved.load(_DTYPES[self.precision]).to(device)
-        if device.type == "cpu":
-            keep_freed_memory()
-            if str(model.dtype) == "torch.bfloat16":
-                warn_of_slow_bfloat16()
-        return model
 
 
 @dataclass
@@ -126,3 +103,58 @@ class GenerationArguments(DecodingArguments, SearchArguments):
         if self.do_sample:  # 0 means all tokens in transformers, None means 50
             kwargs |= {"do_sample": True, "num_beams": 1, "top_k": self.top_k or 0}
         return kwargs
+
+
+@dataclass
+class TranslationOptions(GenerationArguments):
+    """Input, search and output of the translation of lines."""
+
+    option_group = "translation"
+
+    model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
+    input: str = option("-", "Text in UTF-8 or a table, also .gz, .bz2 or .xz, or - for standard input.")
+    column: str | None = option(None, "Column of a table; by default the model's source language.")
+    output: str = option("-", "File to write, or - for standard output.")
+    target_language: str | None = option(
+        None, "Language to translate into, of a model of both directions.", decides="translations"
+    )
+    split_sentences: bool = option(
+        True,
+        "Translate lines sentence by sentence; if false, or with scores or the best of the beam, each as one.",
+        decides="translations",
+    )
+    return_scores: bool = option(
+        False,
+        "Write log-probabilities of each translation and of its words, into .jsonl, and the confidence; null where "
+        "score.py --confidence has not measured it.",
+        decides="translations",
+    )
+    return_alignment: bool = option(
+        False, "Write these and the word alignment, in Pharaoh format, into .jsonl.", decides="translations"
+    )
+    engine: str | None = option(
+        None,
+        "What searches in place of the model: ctranslate2, ctranslate2:int8 or onnx, exported to on first use; or the "
+        "directory of an export by export.py.",
+    )
+    ensemble: list[str] | None = option(
+        None, "More saved models with the same tokenizer: the search follows the mean of all models' probabilities."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        scores = ("return_scores", "return_alignment")
+        if self.ensemble is not None:
+            advice = "it takes one model; leave out this option or --ensemble"
+            refuse_unused(self, dict.fromkeys(("engine", "do_sample", "force_words"), advice))
+        if self.engine is not None:
+            advice = "an engine searches, in the precision of its export; leave out this option or --engine"
+            refuse_unused(self, dict.fromkeys(("do_sample", "force_words", "precision"), advice))
+        if not self.writes_json:
+            advice = f"{self.output} has lines of text; name an output that ends in .jsonl"
+            refuse_unused(self, dict.fromkeys(scores, advice))
+
+    @property
+    def writes_json(self) -> bool:
+        """Whether each translation is written as JSON, with its source."""
+        return Path(self.output).suffix.lower() in (".jsonl", ".json", ".ndjson")

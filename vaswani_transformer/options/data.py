@@ -1,28 +1,21 @@
-"""Options of the corpora: their sources, cleaning, mixing and encoding (5.1)."""
+"""Options of the corpora of a training: of translation (5.1), and of parsing (6.3)."""
 
-from dataclasses import dataclass, replace
-from typing import Literal, Self, cast
+from dataclasses import dataclass
+from typing import Literal, cast
 
-from transformers import PreTrainedConfig
-
-from ..model.languages_vaswani import language_tag
-from ..options.arguments import COUNT, Interval, check_values, option, refuse_unused
-from .cleaning import CleaningRules
-from .corpora import Corpus, resolve_languages
-from .sources import find_source
+from .arguments import COUNT, Interval, option, refuse_unused
 
 
-# Corpora whose pairs are drawn anew for each epoch, and all corpora that are cleaned and trained on.
+# Corpora whose pairs are drawn anew for each epoch, all corpora that are cleaned and trained on, and all splits.
 MIXED = ("replay", "synthetic")
 TRAINED_ON = ("train", *MIXED)
-# The split of each corpus in a saved directory, a dataset of the Hub or the phrasebook.
-_PARTS = {**dict.fromkeys(TRAINED_ON, "train"), "validation": "validation", "test": "test", "replay_test": "test"}
+_SPLITS = (*TRAINED_ON, "validation", "test", "replay_test")
 _RATIO = Interval(above=0, maximum=1000)
 
 
 @dataclass(frozen=True)
-class CorpusArguments:
-    """Languages and corpora (5.1)."""
+class DataArguments:
+    """Corpora, cleaning and vocabulary (5.1), and their description in the model card."""
 
     option_group = "data"
 
@@ -82,14 +75,10 @@ class CorpusArguments:
     streaming: bool = option(
         False, "Read a Hub dataset through the network, without downloading its files first.", decides=None
     )
-
-
-@dataclass(frozen=True)
-class PreparationArguments(CleaningRules, CorpusArguments):
-    """Corpora, cleaning and vocabulary (5.1)."""
-
-    option_group = "data"
-
+    max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT, decides="data")
+    max_ratio: float = option(
+        5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1), decides="data"
+    )
     tokenizer: str | None = option(
         None, "A saved tokenizer; by default one is trained on the training corpus.", decides="inputs"
     )
@@ -111,34 +100,31 @@ class PreparationArguments(CleaningRules, CorpusArguments):
         Interval(minimum=1, maximum=1024),
         decides=None,
     )
+    prepared: str | None = option(
+        None,
+        "Directory of the prepared corpora, for any number of runs; created if missing, see prepare_data.py. By "
+        "default they are kept in the cache of datasets.",
+        decides=None,
+    )
+    license: str | None = option(None, "License of the model, for its card, like cc-by-4.0.", decides=None)
+    attribution: str | None = option(None, "Whom the corpora are from, in words for the card.", decides=None)
+    domain: str | None = option(
+        None, "Kind of text that it translates, in words for its card, like image captions.", decides=None
+    )
+    datasets: list[str] | None = option(
+        None, "Hub ids of the corpora, for the card; by default those that were loaded.", decides=None
+    )
 
     def __post_init__(self) -> None:
-        check_values(self)
         if self.columns is not None and len(self.columns) != 2:
             raise ValueError(f"columns: name two, of the source and the target, not {len(self.columns)}")
         names = [name for name in MIXED if getattr(self, name) is None]
         refuse_unused(self, {f"{name}_ratio": f"give --{name}, or leave it out" for name in names})
 
-    def with_languages(self, model: PreTrainedConfig | None = None) -> Self:
-        """The arguments with the languages that they name, else the model's, else the corpora's.
-
-        Raises:
-            ValueError: As from `resolve_languages`.
-        """
-        names = ("source_language", "target_language")
-        source, target = (getattr(self, name) or getattr(model, name, None) for name in names)
-        source, target = resolve_languages(self.sources.values(), source, target)
-        return replace(self, source_language=source, target_language=target)
-
     @property
     def languages(self) -> tuple[str, str]:
-        """Codes of the source and target language, as decided by `with_languages`."""
+        """Codes of the source and target language, as decided by `preparation.with_languages`."""
         return cast(tuple[str, str], (self.source_language, self.target_language))
-
-    @property
-    def tags(self) -> list[str]:
-        """Tags of the target languages; empty with one direction."""
-        return list(map(language_tag, self.languages)) if self.both_directions else []
 
     @property
     def sources(self) -> dict[str, list[str]]:
@@ -149,18 +135,31 @@ class PreparationArguments(CleaningRules, CorpusArguments):
         """
         if not self.train:
             raise ValueError("train: give a corpus to train on, such as `train: [train.en, train.de]`")
-        return {split: getattr(self, split) for split in _PARTS if getattr(self, split)}
-
-    @property
-    def corpora(self) -> dict[str, Corpus]:
-        """The corpora by split, with the languages decided by `with_languages`."""
-        config, columns, streaming = self.dataset_config, self.columns, self.streaming
-        return {
-            split: Corpus(find_source(names), self.languages, _PARTS[split], config, columns, streaming)
-            for split, names in self.sources.items()
-        }
+        return {split: getattr(self, split) for split in _SPLITS if getattr(self, split)}
 
     @property
     def ratios(self) -> dict[str, float]:
         """For each corpus that is mixed in, its pairs in an epoch for each pair of `train`."""
         return {name: getattr(self, f"{name}_ratio") for name in MIXED if getattr(self, name)}
+
+
+@dataclass(frozen=True)
+class TreebankOptions:
+    """Treebanks, their preparation and their vocabulary."""
+
+    option_group = "data"
+
+    train: list[str] | None = option(
+        None, "Files of gold trees (plain, .gz, .bz2, .xz), or the embedded 'demo'.", decides="inputs"
+    )
+    silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.", decides="inputs")
+    gold_copies: int = option(
+        1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT, decides="inputs"
+    )
+    validation: list[str] | None = option(None, "As train.", decides="inputs")
+    test: list[str] | None = option(None, "As train.", decides="inputs")
+    source_language: str = option("en", "Code of the language of the words.", decides="data")
+    vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT, decides="data")
+    keeps_tags: bool = option(
+        True, "Write words as their tags; otherwise as XX, as Vinyals et al. (2015) did.", decides="inputs"
+    )
