@@ -23,6 +23,7 @@ The output directory then has `results.json`, `translations.txt`, `bleu_by_sourc
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from accelerate import PartialState
@@ -30,7 +31,7 @@ from rich.table import Table
 from transformers import PreTrainedConfig
 
 from vaswani_transformer.data.corpora import language_in_name, languages_to_score, resolve_languages
-from vaswani_transformer.decoding.saved_model import SavedModel
+from vaswani_transformer.decoding.saved_model import SavedModel, open_model
 from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.pathologies import Pathologies
@@ -115,7 +116,8 @@ def main() -> None:
 def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     directory, is_main = Path(args.output_dir), PartialState().is_main_process
     on_main_process(lambda: lock_evaluation(directory, args.overwrite, exit_stack))
-    models = {name: args.open(name, "model" if name == args.model else "compare") for name in args.models}
+    check = partial(open_model, task="translation", trust_remote_code=args.trust_remote_code)
+    models = {name: check(name, option="model" if name == args.model else "compare") for name in args.models}
     test_set = open_test_set(args, [saved.config for saved in models.values()])
     if args.confidence:
         models[args.model].require_updatable("a confidence_curve")
@@ -127,7 +129,7 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
         print(printable(str(test_set)), flush=True)
     perplexities = {}
     for name, saved in models.items():
-        model = args.load(saved)
+        model = saved.load_to_decode(args.precision)
         perplexities[name] = reference_perplexity(model, saved.tokenizer, test_set)
         systems[name] = [
             translate_test_set(model, saved.tokenizer, test_set, search, args.tokens_per_batch, args.confidence)
