@@ -226,9 +226,9 @@ class PhraseProcessor(SentenceProcessor):
             matched = torch.where(ends_with, count, matched)
         if text.shape[-1] >= size:
             occurs = text.unfold(-1, size, 1).eq(phrase).all(-1)  # [..., places]
-            for *row, place in (occurs[..., :-1] & self.is_joined[text[..., size:]]).nonzero().tolist():
-                after = text[(*row, slice(place + size, place + size + 4))]  # a character has at most four tokens
-                occurs[(*row, place)] = not self.continues(after.tolist())
+            for *row, first in (occurs[..., :-1] & self.is_joined[text[..., size:]]).nonzero().tolist():
+                after = text[(*row, slice(first + size, first + size + 4))]  # a character has at most four tokens
+                occurs[(*row, first)] = not self.continues(after.tolist())
             matched = torch.where(occurs.any(-1), size, matched)
         return matched
 

@@ -103,7 +103,7 @@ def _words(text: str) -> list[str]:
 
 def _trigrams(text: str) -> Iterator[str]:
     padded = f" {' '.join(text.casefold().split())} "
-    return (padded[place : place + 3] for place in range(len(padded) - 2))
+    return (padded[start : start + 3] for start in range(len(padded) - 2))
 
 
 def _repetitions(text: str, unit: int, apart: int = 6) -> list[tuple[str, ...]]:
@@ -112,9 +112,9 @@ def _repetitions(text: str, unit: int, apart: int = 6) -> list[tuple[str, ...]]:
     phrases = [
         tuple(phrase)
         for size in range(unit, apart * unit)
-        for place in range(len(tokens) - 2 * size + 1)
-        if (phrase := tokens[place : place + size]) == tokens[place + size : place + 2 * size]
+        for start in range(len(tokens) - 2 * size + 1)
+        if (phrase := tokens[start : start + size]) == tokens[start + size : start + 2 * size]
         and any(map(str.isalnum, phrase))
     ]
-    counts = Counter(zip(*(tokens[place:] for place in range(apart * unit)), strict=False))
+    counts = Counter(zip(*(tokens[start:] for start in range(apart * unit)), strict=False))
     return phrases + [phrase for phrase, count in counts.items() for _ in range(count - 1)]

@@ -57,7 +57,7 @@ def plot_bleu_by_source_length(groups: Mapping[str, Sequence[LengthGroup]], path
     width = 0.8 / len(groups)
     for number, (name, rows) in enumerate(groups.items()):
         shift = (number - (len(groups) - 1) / 2) * width
-        bars = axes.bar([place + shift for place in range(len(rows))], [row.sacrebleu for row in rows], width)
+        bars = axes.bar([column + shift for column in range(len(rows))], [row.sacrebleu for row in rows], width)
         axes.bar_label(bars, fmt="%.1f", fontsize=8)
         bars.set_label(name)
     axes.set_xticks(range(len(rows)), [_group_label(row) for row in rows])
@@ -102,8 +102,8 @@ def plot_sweep(rows: Sequence[Scores], path: str | Path) -> None:
         scores = {(row.num_beams, row.length_penalty): getattr(row, name).score for row in rows}
         axes.imshow([[scores[number, alpha] for alpha in alphas] for number in beams], aspect="auto")
         for (number, alpha), score in scores.items():
-            place, box = (alphas.index(alpha), beams.index(number)), {"color": "white", "alpha": 0.7}
-            axes.text(*place, f"{score:.2f}", ha="center", va="center", bbox=box)
+            column, row, box = alphas.index(alpha), beams.index(number), {"color": "white", "alpha": 0.7}
+            axes.text(column, row, f"{score:.2f}", ha="center", va="center", bbox=box)
         axes.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
         axes.set_yticks(range(len(beams)), [str(number) for number in beams])
         axes.set_xlabel("length penalty (alpha)")
