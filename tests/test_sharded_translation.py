@@ -90,6 +90,13 @@ def test_shards_of_an_earlier_version_are_refused_and_kept(translate, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_search_that_fails_leaves_nothing_to_continue(translate, tmp_path):
+    with pytest.raises(SystemExit, match="num_return_sequences"):
+        translate(tmp_path / "out", "--num_beams", "2", "--num_return_sequences", "3")
+    translate(tmp_path / "out", "--num_beams", "2")
+    assert not (tmp_path / "out.shards").exists()
+
+
 def test_a_task_checks_its_own_shard_alone(translate, tmp_path):
     for number in range(2):
         translate(tmp_path / "out", "--shard", f"{number}/3")

@@ -82,7 +82,9 @@ def _pairs(rows: Rows, name: str, keys: Sequence[str]) -> Iterator[Pair]:
                     f"option columns, such as 1 2 for CSV or TSV without a header"
                 )
             if not isinstance(texts[key], str | None):
-                raise ValueError(f"{name}, row {number}: the text in {key!r} is not a string: {reprlib.repr(texts[key])}")
+                raise ValueError(
+                    f"{name}, row {number}: the text in {key!r} is not a string: {reprlib.repr(texts[key])}"
+                )
         source, target = (texts[key] or "" for key in keys)
         yield source, target
 
