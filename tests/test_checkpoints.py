@@ -217,7 +217,7 @@ def test_a_model_that_was_half_replaced_is_noticed(copied, monkeypatch):
     model, staged = copied / "model", copied / "staged"
     for folder, content in ((model, "old"), (staged, "new")):
         folder.mkdir()
-        for name in ("config.json", "model.safetensors"):
+        for name in ("tokenizer.json", "model.safetensors"):
             (folder / name).write_text(content, encoding="utf-8")
         Manifest.from_files(folder, MODEL_FILES).save(folder)
 

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
@@ -145,6 +146,7 @@ def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, 
         together.wait()
         try:
             assert translation.begin() == [0, 1]
+            translation.translate([beams - 2])
         except ValueError as error:
             errors.append(str(error))
 
@@ -153,7 +155,8 @@ def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, 
         atomic_write(*args)
 
     monkeypatch.setattr(sharded_translation, "atomic_write", write_slowly)
-    monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: None)
+    repeat = SimpleNamespace(translate=lambda number, lines, bar: [line.encode() + b"\n" for line in lines])
+    monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: repeat)
     with ThreadPoolExecutor() as threads:
         list(threads.map(begin, (2, 3)))
     assert len(errors) == 1

@@ -121,9 +121,10 @@ class ShardedTranslation:
         translator = LineTranslator(self.models, self.options) if numbers else None
         for number in numbers:
             content = b"".join(translator.translate(number, self.sources(number), bar))
-            with locked(self._record_path, "output", wait=True):
-                if self.is_new:
-                    atomic_write(self._record_path, json.dumps(self._record, indent=2) + "\n")
+            if self.is_new:
+                with locked(self._record_path, "output", wait=True):
+                    if self.is_new:
+                        atomic_write(self._record_path, json.dumps(self._record, indent=2) + "\n")
             self._require_record()
             atomic_write(self.path(number), [gzip.compress(content, mtime=0)])
 
@@ -154,7 +155,7 @@ class ShardedTranslation:
             ValueError: A shard is damaged.
         """
         atomic_write(self.options.output, map(self._content, range(self.count)))
-        for pattern in ("*-of-*.gz", "options.json"):  # last the record, which tells whose output it is
+        for pattern in ("[0-9]*-of-*", "options.json*"):  # last the record, which tells whose output it is
             for path in self._folder.glob(pattern):
                 path.unlink()
         with suppress(OSError):  # other files are in it
