@@ -190,9 +190,9 @@ def write_scores(directory: Path, record: ScoreRecord, translations: Mapping[str
     record.save(directory / "results.json")
 
 
-def score_table(scores: Mapping[str, Scores], title: str = "Scores") -> Table:
+def score_table(scores: Mapping[str, Scores]) -> Table:
     """Table of scores by the name of the corpus, model or system."""
-    table = Table("", "sentences", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title=title)
+    table = Table("", "sentences", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title="Scores")
     for name, each in scores.items():
         numbers = each.bleu.score, each.paper_bleu and each.paper_bleu.score, each.chrf.score
         cells = ["" if number is None else f"{number:.2f}" for number in numbers]
