@@ -1,7 +1,7 @@
 """The command `vaswani`: `vaswani translate --model runs/demo` runs `recipes/translate.py` with these options.
 
-On several processes: `accelerate launch -m vaswani_transformer translate --model runs/demo`, which imports torch even for
-`--help`. This file is also run by its path, so it imports nothing from the package.
+On several processes: `accelerate launch -m vaswani_transformer translate --model runs/demo`, which imports torch even
+for `--help`. This file is also run by its path, so it imports nothing from the package.
 """
 
 import ast
