@@ -4,19 +4,23 @@ import contextlib
 import importlib.util
 import io
 import os
+import re
 import resource
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from torch.distributed import TCPStore
+
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -49,11 +53,23 @@ TINY = {
 _STORES: list[TCPStore] = []  # they serve the ranks until the tests end
 
 
+def write_lines(file: Path, lines: Iterable[str]) -> Path:
+    """Write lines into a text file; the file."""
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return file
+
+
 def write_pairs(pairs: Sequence[tuple[str, str]], *files: Path) -> list[str]:
     """Write sentence pairs into two aligned files; their names."""
-    for file, side in zip(files, zip(*pairs, strict=True), strict=True):
-        file.write_text("".join(f"{sentence}\n" for sentence in side), encoding="utf-8")
-    return [str(file) for file in files]
+    return [str(write_lines(file, side)) for file, side in zip(files, zip(*pairs, strict=True), strict=True)]
+
+
+def write_splits(folder: Path, **sizes: int) -> dict[str, list[str]]:
+    """Write the first pairs of the phrasebook's splits; the names of their files."""
+    return {
+        split: write_pairs(phrasebook(split)[:size], folder / f"{split}.en", folder / f"{split}.de")
+        for split, size in sizes.items()
+    }
 
 
 # In this process.
@@ -70,11 +86,21 @@ def recipe_module(path: str) -> ModuleType:
     return module
 
 
-def call_recipe(path: str, *arguments: object) -> None:
-    """Call a recipe's `main` with this command line; errors of a user end in SystemExit."""
-    module = recipe_module(path)
-    with patch.object(sys, "argv", [module.__file__, *map(str, arguments)]):
+def call_recipe(recipe: str | ModuleType, *words: object) -> None:
+    """Call a recipe's `main` with these options; a module may be patched. Errors of a user end in SystemExit."""
+    module = recipe_module(recipe) if isinstance(recipe, str) else recipe
+    with patch.object(sys, "argv", [module.__file__, *map(str, words)]):
         module.main()
+
+
+def refusal(recipe: str | ModuleType, *words: object) -> str:
+    """The one line with which a recipe refuses these options."""
+    with pytest.raises(SystemExit) as stop:
+        call_recipe(recipe, *words)
+    message = str(stop.value.code)
+    assert re.match(r"\w+\.py: ", message)
+    assert len(message.splitlines()) == 1
+    return message
 
 
 def run_recipe(path: str, *arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess:
@@ -191,10 +217,10 @@ def start_ranks(
 
 
 def option_words(settings: Mapping[str, object]) -> list[str]:
-    """These options on a command line; a tuple has several values."""
+    """These options on a command line; a list or tuple has several values."""
     words = []
     for name, value in settings.items():
-        words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
+        words += [f"--{name}", *map(str, value if isinstance(value, list | tuple) else (value,))]
     return words
 
 
@@ -247,6 +273,13 @@ def limit_of_files(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+class Terminal(io.StringIO):
+    """Keeps what is shown."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Code:

@@ -26,9 +26,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from helpers import TINY, start_training, write_pairs
-
-from vaswani_transformer.data.phrasebook import phrasebook
+from helpers import TINY, start_training, write_splits
 
 
 STEPS = 20
@@ -193,8 +191,7 @@ def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder:
         TrialError: A training did not end as the undisturbed one.
     """
     chance = random.Random(seed)
-    for split, size in (("train", 300), ("test", 4)):
-        write_pairs(phrasebook(split)[:size], folder / f"{split}.en", folder / f"{split}.de")
+    write_splits(folder, train=300, test=4)
     groups = [processes] if virtual_ranks else [[count] for count in processes]
     for number, group in enumerate(groups):
         share = kills * (number + 1) // len(groups) - kills * number // len(groups)

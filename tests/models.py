@@ -8,7 +8,7 @@ from typing import get_args
 
 import torch
 from torch import nn
-from transformers import BatchEncoding
+from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniForConstituencyParsing
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
@@ -20,6 +20,7 @@ EOS = 1
 POSITION_ENCODINGS = get_args(VaswaniConfig.__annotations__["position_encoding"])
 SOURCES = [[7, 8, 9, 4, 5, 1], [7, 1], [30, 4, 1], [12, 31, 22, 39, 17, 6, 8, 1], [5, 5, 5, 5, 1], [1], [20, 13, 1]]
 PARSE_LABELS = ParseLabels(tags=frozenset({"DT", "NN", "VB", "."}), phrases=frozenset({"NP", "S", "VP"}))
+GOLD = "((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n((S (NP-SBJ (-NONE- *)) (VP (VB Go)) (. .)))\n"
 PARSED = ["The cat sat .", "WHO SAW THE CAT ?", "Cats .", "unseen wörds 🐈 and ( brackets )"]
 
 
@@ -74,6 +75,15 @@ def talkative() -> VaswaniForConditionalGeneration:
 
 def penalty(length: int, alpha: float, penalty_type: str) -> float:
     return ((5 + length) / 6) ** alpha if penalty_type == "gnmt" else length**alpha
+
+
+@torch.no_grad()
+def translate_alone(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, **options: object) -> str:
+    """The translation of one text by `generate`, with options of it; a blank text has none."""
+    if not text.strip():
+        return ""
+    output = model.generate(**tokenizer(text.strip(), return_tensors="pt"), **options)
+    return tokenizer.decode(output[0], skip_special_tokens=True)
 
 
 class Numbers:

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 import torch
 from corpus_folder import Folder
+from distributed_step import Clock
 from helpers import REPOSITORY
 from hypothesis import settings
 from models import talkative
@@ -107,6 +108,14 @@ def stock_trainer(tmp_path: Path, tokenizer: VaswaniTokenizer) -> Callable[..., 
 
 
 @pytest.fixture
+def clock() -> Iterator[Clock]:
+    """The clock that trainings read; a step takes two seconds, or what the test says."""
+    clock = Clock(2.0)
+    yield clock
+    clock.stop()
+
+
+@pytest.fixture
 def talkative_model() -> VaswaniForConditionalGeneration:
     """A model whose sentences end at different lengths, as a trained one's do."""
     return talkative()
@@ -151,6 +160,27 @@ def lively_model(saved_model: Path, tokenizer: VaswaniTokenizer, tmp_path_factor
         if weight.dim() == 2:
             weight.data *= 3
     directory = tmp_path_factory.mktemp("lively")
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def loaded_model(lively_model: Path) -> VaswaniForConditionalGeneration:
+    """The model of `lively_model`."""
+    return AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+
+
+@pytest.fixture(scope="session")
+def two_way(lively_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the lively model as one of both directions, so that its translations depend on the tag."""
+    corpus = (sentence for pair in phrasebook("validation") for sentence in pair)
+    tokenizer = VaswaniTokenizer.train(corpus, 400, show_progress=False, special_tokens=["<2en>", "<2de>"])
+    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model)
+    languages = {"source_language": "en", "target_language": "de", "language_tags": {"en": 398, "de": 399}}
+    model.config.update(languages)
+    model.generation_config.max_new_tokens = 8
+    directory = tmp_path_factory.mktemp("two_way")
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     return directory

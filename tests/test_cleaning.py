@@ -72,13 +72,6 @@ def test_a_corpus_is_encoded_sentence_by_sentence_without_surrounding_space(toke
         assert row["target_length"] == len(row["labels"])
 
 
-def test_missing_sentences_and_those_of_white_space_are_empty(tokenizer):
-    cleaned, totals = clean_corpus(encode_corpus(corpus_of(PAIRS), tokenizer, "en", "de"))
-    filled = [english for english, german in PAIRS if (english or "").strip() and (german or "").strip()]
-    assert totals == {"empty": 2 * len(BLANKS) + 2, "too_long": 0, "ratio": 0, "kept": len(filled)}
-    assert cleaned["input_ids"][:] == [tokenizer(english.strip()).input_ids for english in filled]
-
-
 def test_another_tokenizer_is_not_served_the_cache_of_the_first(tokenizer):
     corpus = corpus_of(phrasebook("test")[:25])
     other = VaswaniTokenizer.train((text for pair in phrasebook("test") for text in pair), 300, show_progress=False)

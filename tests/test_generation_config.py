@@ -1,5 +1,7 @@
 """A model keeps its own search, whatever transformers fills in."""
 
+import copy
+
 import pytest
 import torch
 from datasets import Dataset
@@ -18,8 +20,8 @@ SOURCES = ["The child sleeps because it is tired.", "Dogs!"]
 
 
 @pytest.fixture
-def model(lively_model):
-    return AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+def model(loaded_model):
+    return copy.deepcopy(loaded_model)
 
 
 @pytest.fixture

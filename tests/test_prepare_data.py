@@ -8,15 +8,13 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, call_recipe, start_python, write_pairs
+from helpers import REPOSITORY, TINY, call_recipe, start_python, write_splits
 from runs import training_options
 
-from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.data.prepared_directory import load_prepared
 
 
 CONFIGS = REPOSITORY / "recipes" / "configs"
-SIZES = {"train": 3000, "validation": 12, "test": 12}
 MANY_PROCESSES = """
 import runpy, sys
 from vaswani_transformer.data import preparation
@@ -28,13 +26,9 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 @pytest.fixture
 def settings(tmp_path) -> dict:
-    files = {
-        split: write_pairs(phrasebook(split)[:size], tmp_path / f"{split}.en", tmp_path / f"{split}.de")
-        for split, size in SIZES.items()
-    }
     return {
         **TINY,
-        **files,
+        **write_splits(tmp_path, train=3000, validation=12, test=12),
         "dropout": 0.0,
         "max_steps": 2,
         "save_steps": 1,

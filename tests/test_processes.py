@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import TINY, call_recipe, free_port, option_words, start_python, write_pairs
+from helpers import TINY, call_recipe, free_port, option_words, start_python, write_splits
 from safetensors.torch import load_file
 
-from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.system import processes, processor
 from vaswani_transformer.system.processor import available_cores
@@ -141,7 +140,7 @@ SETTINGS = {**TINY, "train": ("train.en", "train.de"), "eval_strategy": "no", "d
 @pytest.fixture
 def train(tmp_path, monkeypatch) -> Callable[..., subprocess.Popen]:
     """Starts `vaswani train` on two processes in a folder with a corpus."""
-    write_pairs(phrasebook("train")[:300], *(tmp_path / name for name in SETTINGS["train"]))
+    write_splits(tmp_path, train=300)
     monkeypatch.chdir(tmp_path)
 
     def start(*words: str, **settings: object) -> subprocess.Popen:
@@ -173,17 +172,20 @@ def children(process: subprocess.Popen) -> list[Path]:
 
 
 @pytest.mark.system
-def test_a_signal_to_the_first_process_ends_all_with_a_checkpoint_and_one_line(train):
+def test_a_signal_to_one_process_ends_all_with_a_checkpoint_and_one_line(train):
     settings = {"max_steps": 100_000, "save_steps": 5, "save_total_limit": 2}
     training = train(**settings)
     wait_for(lambda: list_checkpoints("run"))
-    training.send_signal(signal.SIGTERM)
+    (other,) = children(training)
+    os.kill(int(other.name), signal.SIGTERM)
     _, errors = training.communicate(timeout=BOUND)
     assert training.returncode == 143
     assert [line for line in errors.splitlines() if line.startswith("vaswani train")][1:] == [
         "vaswani train: interrupted; continue with --resume"
     ]
     last = max(list_checkpoints("run"))
+    states = Path("run", f"checkpoint-{last}").glob("rng_state_*")
+    assert {path.name for path in states} == {"rng_state_0.pth", "rng_state_1.pth"}
     training = train("--resume", **settings)
     wait_for(lambda: max(list_checkpoints("run"), default=0) > last)
     (other,) = children(training)

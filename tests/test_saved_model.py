@@ -12,9 +12,9 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import helpers
 import pytest
 import torch
-from helpers import call_recipe
 from models import distinct, with_own_softmax
 from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
@@ -301,7 +301,7 @@ def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
         ["convert.py", "--from", "marian", "--model", "{trap}", "--output", "{new}"],
         ["train_wmt.py", "--config", "recipes/configs/demo.yaml", "--tokenizer", "{trap}", "--output_dir", "{new}"],
     ],
-    ids=lambda arguments: arguments[0].rpartition("/")[2],
+    ids=lambda arguments: arguments[0],
 )
 def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments, trap, tmp_path, monkeypatch):
     text = tmp_path / "text"
@@ -310,11 +310,6 @@ def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments
     places = {"trap": trap, "text": text, "folder": tmp_path, "new": tmp_path / "new"}
     name, *options = [argument.format(**places) for argument in arguments]
     monkeypatch.setattr(sys, "stdin", answers)
-    with pytest.raises(SystemExit) as caught:
-        call_recipe(name, *options)
-    message = str(caught.value.code)
-    assert message.startswith(f"{Path(name).name}: ")
-    assert str(trap) in message
-    assert len(message.splitlines()) == 1
+    assert str(trap) in helpers.refusal(name, *options)
     assert answers.buffer.tell() == 0
     assert not (tmp_path / "trace").exists()

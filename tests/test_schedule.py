@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from distributed_step import Clock
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
 from vaswani_transformer import (
@@ -167,7 +166,7 @@ def test_a_resumed_training_knows_where_its_warm_up_was_cut(
     assert "the warm-up ends" not in caplog.text
 
 
-def test_the_papers_depth_learns_after_a_warm_up_that_was_cut(tokenizer, tmp_path):
+def test_the_papers_depth_learns_after_a_warm_up_that_was_cut(tokenizer, tmp_path, clock):
     """Six post-LN layers on each side, with a cut after 54 of 300 steps; a rise to the peak in as many is too steep."""
     pairs = sorted(phrasebook("train"), key=lambda pair: len(pair[1]))[:1500]
     rows = [
@@ -180,7 +179,6 @@ def test_the_papers_depth_learns_after_a_warm_up_that_was_cut(tokenizer, tmp_pat
     args = VaswaniTrainingArguments(
         str(tmp_path), **options, save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True
     )
-    clock = Clock(2.0)
     schedule = [clock, NoamSchedule(300), WarmupCooldown(300, falls=True, minutes=54 * 2 / 60 / 0.1)]
     trainer = VaswaniTrainer(
         VaswaniForConditionalGeneration(config),
@@ -190,7 +188,6 @@ def test_the_papers_depth_learns_after_a_warm_up_that_was_cut(tokenizer, tmp_pat
         callbacks=schedule,
     )
     trainer.train()
-    clock.stop()
     assert steps_of_warmup(trainer.state, 300) == 54
     counts = Counter(label for row in rows for label in row["labels"])
     shares = torch.tensor([*counts.values()], dtype=torch.float64) / counts.total()

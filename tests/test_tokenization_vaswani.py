@@ -285,19 +285,16 @@ def test_special_tokens_are_added_before_ordinary_ones_only(either):
         late.add_tokens(["<2de>"], special_tokens=True)
 
 
-def test_special_tokens_of_a_new_vocabulary_are_its_last_entries(either, tmp_path):
+def test_special_tokens_of_a_new_vocabulary_are_its_last_entries(either):
     size, model = len(either), "bpe" if "byte" in str(either.backend_tokenizer.pre_tokenizer).lower() else "wordpiece"
     corpus = [*CORPUS, "<2de> stays text in the corpus"]
     trained = VaswaniTokenizer.train(corpus, size, model, show_progress=False, special_tokens=LANGUAGES)
     later = with_languages(train(corpus, size - len(LANGUAGES), model))
     assert len(trained) == size
     assert trained.get_vocab() == later.get_vocab()
-    trained.save_pretrained(tmp_path)
-    loaded = AutoTokenizer.from_pretrained(tmp_path)
-    assert type(loaded) is VaswaniTokenizer
     for text in [*AWKWARD, *WITH_LANGUAGES]:
-        assert loaded(text).input_ids == trained(text).input_ids == later(text).input_ids
-    assert loaded.decode(loaded("<2de> The man [to.fr]+").input_ids, skip_special_tokens=True) == "The man "
+        assert trained(text).input_ids == later(text).input_ids
+    assert decoded(trained, "<2de> The man [to.fr]+") == "The man "
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])

@@ -2,7 +2,6 @@
 
 import copy
 import random
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from distributed_step import (
     NUM_EVAL_ROWS,
     RESUME_FROM,
     STEPS_AN_EPOCH,
-    Clock,
     GradientRecorder,
+    assert_equal_weights,
     evaluate,
     make_model,
     make_rows,
@@ -186,12 +185,6 @@ def test_two_processes_train_on_the_global_batches_of_one(tmp_path, tokenizer, t
 # Resuming.
 
 
-def assert_equal_weights(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    assert actual.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert torch.equal(actual[name], tensor), name
-
-
 WORKERS_THAT_STAY = {
     "dataloader_num_workers": 1,
     "dataloader_persistent_workers": True,
@@ -306,14 +299,6 @@ def test_processes_save_and_stop_when_the_clock_of_the_first_says_so(two_process
     highest = noam_learning_rate(1, 24, warmup_steps=4)  # the warm-up was cut after the first step
     rates = [pytest.approx(highest / step**0.5) for step in (1, 2, 3)]
     assert [found["limited_rates"] for found in two_processes] == [rates, rates]
-
-
-@pytest.fixture
-def clock() -> Iterator[Clock]:
-    """Every step takes two seconds."""
-    clock = Clock(2.0)
-    yield clock
-    clock.stop()
 
 
 def test_logs_count_tokens_seconds_and_padding(tmp_path, tokenizer, clock):
