@@ -217,10 +217,11 @@ def start_ranks(
 
 
 def option_words(settings: Mapping[str, object]) -> list[str]:
-    """These options on a command line; a list or tuple has several values."""
+    """These options on a command line; a list or tuple has several values, and None is left out."""
     words = []
     for name, value in settings.items():
-        words += [f"--{name}", *map(str, value if isinstance(value, list | tuple) else (value,))]
+        if value is not None:
+            words += [f"--{name}", *map(str, value if isinstance(value, list | tuple) else (value,))]
     return words
 
 

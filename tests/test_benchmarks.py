@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, recipe_module, refusal, write_lines, write_pairs
+from helpers import REPOSITORY, call_recipe, option_words, recipe_module, refusal, write_lines, write_pairs
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -92,8 +92,7 @@ def test_train_measures_each_system_on_whole_batches_of_the_corpus(tmp_path):
     files = write_pairs(phrasebook("validation")[:200], tmp_path / "text.en", tmp_path / "text.de")
     options = {"sizes": "tiny", "precisions": "float32", "vocab_size": 300, "tokens": 200}
     options |= {"seconds": 0.01, "rounds": 2, "output": tmp_path / "out"}
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
-    call_recipe("benchmarks/train.py", "--source", files[0], "--target", files[1], *words)
+    call_recipe("benchmarks/train.py", "--source", files[0], "--target", files[1], *option_words(options))
     train = recipe_module("benchmarks/train.py")
     (measured,) = train.TrainRecord.load(tmp_path / "out" / "train.json").results
     systems = [name for name in train.SYSTEMS if name != "ours, compiled"]  # needs a compiler, and is slower on a CPU

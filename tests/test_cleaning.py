@@ -1,6 +1,6 @@
 import pytest
 from datasets import Dataset
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vaswani_transformer import VaswaniTokenizer
@@ -39,7 +39,6 @@ def fate(source: int, target: int, max_length: int, max_ratio: float) -> str:
     return "kept"
 
 
-@settings(deadline=None, database=None)
 @given(
     st.lists(st.tuples(st.integers(1, 15), st.integers(1, 15)), max_size=40),
     st.integers(2, 15),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from distributed_step import assert_equal_weights
 from foreign_models import fsmt_tokenizer, marian_tokenizer, untrained
-from helpers import call_recipe, refusal, write_pairs, write_splits
+from helpers import call_recipe, option_words, refusal, write_pairs, write_splits
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from torch.nn import functional as F
@@ -51,14 +51,8 @@ def corpus(tmp_path_factory) -> dict[str, list[str]]:
     return write_splits(tmp_path_factory.mktemp("corpus"), train=len(PAIRS), test=3)
 
 
-def options(corpus: dict[str, list[str]], **changes: Any) -> list[object]:
-    """Options of the recipe; one that is None is left out, one that is True has no value."""
-    words: list[object] = []
-    for name, value in {**TUNED, **corpus, **changes}.items():
-        if value is not None:
-            values = value if isinstance(value, list) else [] if value is True else [value]
-            words += [f"--{name}", *values]
-    return words
+def options(corpus: dict[str, list[str]], **changes: Any) -> list[str]:
+    return option_words({**TUNED, **corpus, **changes})
 
 
 def tune(corpus: dict[str, list[str]], **changes: Any) -> Path:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from filelock import FileLock
-from helpers import REPOSITORY, call_recipe, recipe_module, start_python, write_splits
+from helpers import REPOSITORY, call_recipe, option_words, recipe_module, start_python, write_splits
 from runs import run_results
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
@@ -73,15 +73,13 @@ def settings(corpus, tmp_path) -> dict:
 
 
 @pytest.fixture
-def sweep(recipe, settings, tmp_path):
+def sweep(recipe, settings):
     """Run the recipe with these settings, some of them changed; returns its last words, None where all went well."""
     before = signal.getsignal(signal.SIGTERM)
 
     def run(*options: str, **changes) -> str | int | None:
-        config = tmp_path / "config.yaml"
-        config.write_text(yaml.safe_dump({**settings, **changes}), encoding="utf-8")
         try:
-            call_recipe(recipe, "--config", config, *options)
+            call_recipe(recipe, *option_words({**settings, **changes}), *options)
         except SystemExit as stop:
             return stop.code
         return None

@@ -1,11 +1,9 @@
 """train_parsing.py from end to end on a few trees, and one clear error for each mistake."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
-import yaml
-from helpers import REPOSITORY, TINY, call_recipe, recipe_module, refusal, run_recipe, write_lines
+from helpers import REPOSITORY, TINY, call_recipe, option_words, recipe_module, refusal, run_recipe, write_lines
 from nltk import Tree
 from transformers import pipeline
 
@@ -45,14 +43,9 @@ def settings(tmp_path) -> dict:
     }
 
 
-def config(settings: dict, folder: Path) -> list[object]:
-    (folder / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    return ["--config", folder / "config.yaml"]
-
-
 def test_treebanks_become_a_scored_parser(settings, tmp_path):
     directory = tmp_path / "run"
-    result = run_recipe(RECIPE, *config({**settings, "curve_sentences": 3}, tmp_path))
+    result = run_recipe(RECIPE, *option_words({**settings, "curve_sentences": 3}))
     assert result.returncode == 0, result.stderr
     record = ParsingRecord.load(directory / "all_results.json")
     assert [(point.step, point.sentences) for point in record.curve] == [(2, 3), (4, 3)]
@@ -74,14 +67,14 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     assert "EVALB's F1 is the program's" in " ".join(result.stdout.split())
     assert f"The model is in {directory}." in result.stdout
 
-    again = run_recipe(RECIPE, *config(settings, tmp_path), "--resume")
+    again = run_recipe(RECIPE, *option_words(settings), "--resume")
     assert again.returncode == 0
     assert "has ended, after 4 steps; to continue it, raise max_steps" in again.stderr
 
 
 def test_a_greedy_parser_whose_words_and_labels_share_a_vocabulary(settings, tmp_path):
     changes = {"num_beams": 1, "shared_vocabulary": True, "test": None}
-    call_recipe(RECIPE, *config({**settings, **changes}, tmp_path))
+    call_recipe(RECIPE, *option_words({**settings, **changes}))
     parser = pipeline("constituency-parsing", model=str(tmp_path / "run"))
     search = parser.model.generation_config
     assert (search.num_beams, search.length_penalty, search.max_new_tokens_over_source) == (1, None, 20)
@@ -111,8 +104,8 @@ def test_gold_trees_have_their_tags(keeps_tags, settings, tmp_path):
         ({"both_directions": True}, "both_directions: has no effect here; parsers have no other"),
     ],
 )
-def test_mistakes_are_one_line(changes, message, settings, tmp_path):
-    assert message in refusal(RECIPE, *config({**settings, **changes}, tmp_path))
+def test_mistakes_are_one_line(changes, message, settings):
+    assert message in refusal(RECIPE, *option_words({**settings, **changes}))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, call_recipe, refusal, run_python, run_recipe
+from helpers import REPOSITORY, TINY, call_recipe, option_words, refusal, run_python, run_recipe
 from huggingface_hub import ModelCard
 from runs import training_options
 from sacrebleu.metrics import BLEU, CHRF
@@ -49,10 +49,8 @@ def settings(corpus, tmp_path) -> dict:
     return {**TINY, "train": train, "validation": test, "test": test, "output_dir": str(tmp_path / "run")}
 
 
-def run(settings: dict, folder: Path, *overrides: str) -> subprocess.CompletedProcess:
-    config = folder / "config.yaml"
-    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    return run_recipe("train_wmt.py", "--config", config, *overrides)
+def run(settings: dict, *overrides: str) -> subprocess.CompletedProcess:
+    return run_recipe("train_wmt.py", *option_words(settings), *overrides)
 
 
 def results_of(directory: Path) -> dict:
@@ -65,8 +63,8 @@ def log_of(directory: Path) -> list[dict]:
 
 
 @pytest.mark.system
-def test_text_files_become_a_scored_documented_translating_model(settings, tmp_path):
-    result = run(settings, tmp_path, "--report_to", "tensorboard", "--eval_bleu", "5", "--generation_num_beams", "2")
+def test_text_files_become_a_scored_documented_translating_model(settings):
+    result = run(settings, "--report_to", "tensorboard", "--eval_bleu", "5", "--generation_num_beams", "2")
     assert result.returncode == 0, result.stderr
     directory = Path(settings["output_dir"])
     (folder,) = (directory / "runs").iterdir()
@@ -106,13 +104,10 @@ def test_text_files_become_a_scored_documented_translating_model(settings, tmp_p
 
 
 @pytest.mark.system
-def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penalty(
-    settings, tmp_path, capsys, monkeypatch
-):
+def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penalty(settings, capsys, monkeypatch):
     settings |= {"muon": True, "cooldown": 0.5, "lr_scheduler_type": "constant_with_warmup", "learning_rate": 1e-3}
     settings |= {"length_penalties": [0.0, 50.0], "cooccurrence_embeddings": True}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    call_recipe("train_wmt.py", "--config", tmp_path / "config.yaml")
+    call_recipe("train_wmt.py", *option_words(settings))
     directory = Path(settings["output_dir"])
     rates = [entry["learning_rate"] for entry in log_of(directory) if "learning_rate" in entry]
     assert rates == pytest.approx([0, 5e-4, 1e-3, 5e-4])  # transformers' warm-up begins with a step at 0
@@ -140,14 +135,14 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
 
         monkeypatch.setattr(ValidationBleu, "translate", translate)
         (directory / "all_results.json").unlink()
-        call_recipe("train_wmt.py", "--config", tmp_path / "config.yaml", "--resume")
+        call_recipe("train_wmt.py", *option_words(settings), "--resume")
         assert AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty == expected
     assert "co-occurrence" not in capsys.readouterr().out  # the checkpoint has them
 
 
 @pytest.mark.system
-def test_one_model_of_both_directions(settings, tmp_path):
-    result = run(settings, tmp_path, "--both_directions", "true", "--max_steps", "2", "--test", *settings["test"])
+def test_one_model_of_both_directions(settings):
+    result = run(settings, "--both_directions", "true", "--max_steps", "2", "--test", *settings["test"])
     assert result.returncode == 0, result.stderr
     directory = Path(settings["output_dir"])
     results = results_of(directory)
@@ -169,12 +164,12 @@ def test_one_model_of_both_directions(settings, tmp_path):
 
 
 @pytest.mark.system
-def test_a_run_resumes_after_each_kind_of_end(settings, tmp_path):
-    assert run(settings, tmp_path, "--max_steps", "2", "--test", *settings["test"]).returncode == 0
+def test_a_run_resumes_after_each_kind_of_end(settings):
+    assert run(settings, "--max_steps", "2", "--test", *settings["test"]).returncode == 0
     directory = Path(settings["output_dir"])
     vocabulary = (directory / "tokenizer.json").read_bytes()
     (directory / "tokenizer.json").write_bytes(vocabulary[:99])
-    resumed = run(settings, tmp_path, "--resume", "--logging_steps", "2")
+    resumed = run(settings, "--resume", "--logging_steps", "2")
     assert resumed.returncode == 0, resumed.stderr
     assert "missing" not in resumed.stderr  # tied weights, which are saved once
     results = results_of(directory)
@@ -186,7 +181,7 @@ def test_a_run_resumes_after_each_kind_of_end(settings, tmp_path):
     (directory / "all_results.json").write_text(json.dumps(results), encoding="utf-8")
     results["training"]["steps"] = 4
     (directory / "model.safetensors").unlink()
-    scored = run(settings, tmp_path, "--resume")
+    scored = run(settings, "--resume")
     assert scored.returncode == 0, scored.stderr
     again = results_of(directory)
     assert again["training"].pop("resumed_from") == "checkpoint-4"
@@ -198,7 +193,7 @@ def test_a_run_resumes_after_each_kind_of_end(settings, tmp_path):
         assert again["training"][name] == results["training"][name], name
     assert again["training"]["cost"]["counted"] == results["training"]["cost"]["counted"]
 
-    again = run(settings, tmp_path, "--resume")
+    again = run(settings, "--resume")
     assert (again.returncode, again.stdout) == (0, "")
     assert f"output_dir: the training in {directory} has ended, after 4 steps; to continue it" in again.stderr
 
@@ -206,7 +201,7 @@ def test_a_run_resumes_after_each_kind_of_end(settings, tmp_path):
 @pytest.mark.system
 def test_two_processes_of_accelerate_prepare_once_share_the_work_and_agree_with_one(settings, tmp_path):
     settings |= {"save_strategy": "steps", "dropout": 0.0, "max_steps": 3, "save_steps": 1, "eval_bleu": 7}
-    alone = run(settings, tmp_path)
+    alone = run(settings)
     assert alone.returncode == 0, alone.stderr
     changes = {"output_dir": f"{settings['output_dir']}-2", "prepared": str(tmp_path / "prepared")}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings | changes), encoding="utf-8")
@@ -244,11 +239,10 @@ def test_two_processes_of_accelerate_prepare_once_share_the_work_and_agree_with_
         ("--resume", "holds no training to resume; leave out --resume"),
     ],
 )
-def test_mistakes_are_errors_before_training(settings, corpus, tmp_path, monkeypatch, options, message):
+def test_mistakes_are_errors_before_training(settings, corpus, monkeypatch, options, message):
     monkeypatch.setattr(VaswaniTrainer, "train", lambda *_, **__: pytest.fail("training began"))
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     words = [option.format(corpus=corpus) for option in options.split(" ")]
-    assert message.format(corpus=corpus) in refusal("train_wmt.py", "--config", tmp_path / "config.yaml", *words)
+    assert message.format(corpus=corpus) in refusal("train_wmt.py", *option_words(settings), *words)
 
 
 @pytest.mark.parametrize(
@@ -280,11 +274,9 @@ def test_three_epochs_are_the_length_unless_another_is_given(tmp_path, options, 
 @pytest.mark.system
 def test_the_fastest_precision_is_printed_recorded_and_kept(settings, tmp_path, monkeypatch, capsys):
     del settings["precision"]
-    config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump(settings), encoding="utf-8")
 
     def train(directory, *options):
-        call_recipe("train_wmt.py", "--config", config, "--output_dir", tmp_path / directory, *options)
+        call_recipe("train_wmt.py", *option_words(settings), "--output_dir", tmp_path / directory, *options)
         return (tmp_path / directory / "model.safetensors").read_bytes()
 
     def measured(config, device, tokens):

@@ -475,10 +475,12 @@ def test_evaluations_translate_as_generate_does_and_leave_no_limit_of_twenty_tok
         trainer = stock_trainer(make_model(), **settings)
     else:
         trainer = make_trainer(make_model(), tokenizer, tmp_path, **settings)
-    predictions = trainer.predict(trainer.train_dataset).predictions
-    for row, predicted in zip(trainer.train_dataset, predictions, strict=True):
-        expected = trainer.model.generate(torch.tensor([row["input_ids"]]))[0].tolist()
-        assert [token for token in predicted.tolist() if token > 0] == [token for token in expected if token > 0]
+    rows = trainer.train_dataset
+    expected = [trainer.model.generate(torch.tensor([row["input_ids"]]))[0].tolist() for row in rows]
+    trainer.evaluate()
+    predictions = trainer.predict(rows).predictions
+    for predicted, ids in zip(predictions.tolist(), expected, strict=True):
+        assert [token for token in predicted if token > 0] == [token for token in ids if token > 0]
     assert predictions.shape[1] > 21
     trainer.train()
     assert "max_length" not in caplog.text
