@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import io
+import json
 import os
 import re
 import resource
@@ -19,6 +20,7 @@ from unittest.mock import patch
 
 import pytest
 from torch.distributed import TCPStore
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer.data.phrasebook import phrasebook
 
@@ -70,6 +72,19 @@ def write_splits(folder: Path, **sizes: int) -> dict[str, list[str]]:
         split: write_pairs(phrasebook(split)[:size], folder / f"{split}.en", folder / f"{split}.de")
         for split, size in sizes.items()
     }
+
+
+def change_json(file: Path, **values: Any) -> None:
+    """Set fields of a JSON file, which is made if there is none."""
+    fields = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    file.write_text(json.dumps({**fields, **values}), encoding="utf-8")
+
+
+def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """Save a model and its tokenizer in a directory, as training leaves them; the directory."""
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
 
 
 # In this process.
@@ -223,14 +238,6 @@ def option_words(settings: Mapping[str, object]) -> list[str]:
         if value is not None:
             words += [f"--{name}", *map(str, value if isinstance(value, list | tuple) else (value,))]
     return words
-
-
-def start_training(settings: Mapping[str, object], processes: int, folder: Path) -> list[subprocess.Popen]:
-    """Start train_wmt.py with these options on one process, or as ranks of one group."""
-    command = [TRAIN_WMT, *option_words(settings)]
-    if processes == 1:
-        return [start_python(command, folder=folder)]
-    return start_ranks(command, processes, folder=folder)
 
 
 def _finish(process: subprocess.Popen, stdin: str | None, timeout: float) -> subprocess.CompletedProcess:

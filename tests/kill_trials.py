@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from helpers import TINY, start_training, write_splits
+from helpers import TINY, TRAIN_WMT, option_words, start_python, start_ranks, write_splits
 
 
 STEPS = 20
@@ -77,7 +77,11 @@ class Training:
         settings: dict[str, object] = {**SETTINGS, "output_dir": self.output_dir, "resume": resume}
         if self.virtual_ranks:
             settings["virtual_ranks"] = self.virtual_ranks
-        self.ranks = start_training(settings, processes, self.folder)
+        command = [TRAIN_WMT, *option_words(settings)]
+        if processes == 1:
+            self.ranks = [start_python(command, folder=self.folder)]
+        else:
+            self.ranks = start_ranks(command, processes, folder=self.folder)
 
     def ended(self) -> bool:
         """Whether all ranks have ended; raises if one has failed."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 import torch
+from helpers import save_model
 from torch import nn
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -166,6 +167,4 @@ def make_parser(directory: Path, **changes: object) -> Path:
     config = VaswaniParsingConfig(vocab_size=290, target_vocab_size=3 + len(PARSE_LABELS.names), **sizes)
     model = VaswaniForConstituencyParsing(config).eval()
     model.generation_config.max_new_tokens_over_source = 20
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
+    return save_model(directory, model, tokenizer)

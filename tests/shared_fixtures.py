@@ -12,7 +12,7 @@ import pytest
 import torch
 from corpus_folder import Folder
 from distributed_step import Clock
-from helpers import REPOSITORY
+from helpers import REPOSITORY, save_model
 from hypothesis import settings
 from models import talkative
 from transformers import (
@@ -146,10 +146,7 @@ def saved_model(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFa
     config = VaswaniConfig(
         vocab_size=len(tokenizer), d_model=16, d_ff=32, num_heads=2, encoder_layers=1, decoder_layers=1
     )
-    directory = tmp_path_factory.mktemp("model")
-    VaswaniForConditionalGeneration(config).save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
+    return save_model(tmp_path_factory.mktemp("model"), VaswaniForConditionalGeneration(config), tokenizer)
 
 
 @pytest.fixture(scope="session")
@@ -160,10 +157,7 @@ def lively_model(saved_model: Path, tokenizer: VaswaniTokenizer, tmp_path_factor
     for weight in model.parameters():
         if weight.dim() == 2:
             weight.data *= 3
-    directory = tmp_path_factory.mktemp("lively")
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
+    return save_model(tmp_path_factory.mktemp("lively"), model, tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -181,10 +175,7 @@ def two_way(lively_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     languages = {"source_language": "en", "target_language": "de", "language_tags": {"en": 398, "de": 399}}
     model.config.update(languages)
     model.generation_config.max_new_tokens = 8
-    directory = tmp_path_factory.mktemp("two_way")
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
+    return save_model(tmp_path_factory.mktemp("two_way"), model, tokenizer)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The average of the last checkpoints (6.1), against numpy, in the Trainer of transformers."""
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import call_recipe
+from helpers import call_recipe, change_json
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, Seq2SeqTrainer
 
@@ -215,8 +214,7 @@ def run_with_checkpoints(saved_model, tmp_path):
         (directory / "manifest.json").unlink(missing_ok=True)
         weights = {name: tensor * factor for name, tensor in load_file(directory / "model.safetensors").items()}
         save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
-        config = json.loads((directory / "config.json").read_text("utf-8"))
-        (directory / "config.json").write_text(json.dumps({**config, "use_cache": False}), "utf-8")
+        change_json(directory / "config.json", use_cache=False)
     return tmp_path / "run"
 
 

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, option_words, recipe_module, refusal, write_lines, write_pairs
+from helpers import REPOSITORY, call_recipe, option_words, recipe_module, refusal, save_model, write_lines, write_pairs
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -70,9 +70,7 @@ def test_a_published_table_is_made_of_the_record_beside_it(name, record):
 def test_decode_measures_each_system_in_batches_of_each_size(trained, tokenizer, tmp_path):
     """The model knows its 16 sentences, so that greedy search finds the same in all systems."""
     pytest.importorskip("ctranslate2")
-    model, output = tmp_path / "model", tmp_path / "out"
-    trained.save_pretrained(model)
-    tokenizer.save_pretrained(model)
+    model, output = save_model(tmp_path / "model", trained, tokenizer), tmp_path / "out"
     texts = write_pairs(phrasebook("validation")[:16], tmp_path / "text", tmp_path / "references")
     call_recipe("export.py", "--model", model, "--output", tmp_path / "exported", "--shortlist", *texts)
     options = ("--rounds", 1, "--batch_sizes", 3, 16, "--output", output, "--exports", tmp_path / "exported")

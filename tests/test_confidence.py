@@ -1,12 +1,11 @@
 """Confidence: a monotone curve from log-probability to chrF, fitted on a development set and kept by the model."""
 
-import json
 import logging
 import shutil
 
 import numpy as np
 import pytest
-from helpers import call_recipe, write_pairs
+from helpers import call_recipe, change_json, write_pairs
 from sacrebleu.metrics import CHRF
 from transformers import GenerationConfig, pipeline
 
@@ -116,8 +115,7 @@ def development_set(tmp_path, monkeypatch):
 
 def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_path, capsys):
     model = shutil.copytree(lively_model, tmp_path / "model")
-    settings = json.loads((model / "generation_config.json").read_text(encoding="utf-8"))
-    (model / "generation_config.json").write_text(json.dumps({**settings, "max_new_tokens": 6}), encoding="utf-8")
+    change_json(model / "generation_config.json", max_new_tokens=6)
     before = pipeline("translation", model=str(model))("Dogs!", return_scores=True)[0]
     assert before["confidence"] is None
     Manifest.from_files(model, MODEL_FILES).save(model)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import BOX, REPOSITORY, call_recipe, write_lines
+from helpers import BOX, REPOSITORY, call_recipe, save_model, write_lines
 from models import distinct
 from tokenizers import normalizers
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, pipeline
@@ -44,8 +44,7 @@ def saved(tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.TempPathF
     torch.manual_seed(0)  # some models translate all lines alike
     model = distinct(len(tokenizer))
     model.generation_config.max_new_tokens_over_source = 5
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_model(folder, model, tokenizer)
     export_ctranslate2(model, tokenizer, folder / "engine")
     return folder
 

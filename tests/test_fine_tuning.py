@@ -9,7 +9,7 @@ import pytest
 import torch
 from distributed_step import assert_equal_weights
 from foreign_models import fsmt_tokenizer, marian_tokenizer, untrained
-from helpers import call_recipe, option_words, refusal, write_pairs, write_splits
+from helpers import call_recipe, change_json, option_words, refusal, save_model, write_pairs, write_splits
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from torch.nn import functional as F
@@ -219,8 +219,7 @@ def test_a_converted_model_keeps_its_tokenizer_its_bias_and_its_search(corpus, t
     )
     parent = from_marian(source)
     parent.generation_config.update(num_beams=3, max_length=60)
-    parent.save_pretrained(tmp_path / "parent")
-    tokenizer.save_pretrained(tmp_path / "parent")
+    save_model(tmp_path / "parent", parent, tokenizer)
     run = tune(corpus, model=tmp_path / "parent", output_dir=tmp_path / "run", layer_norm_eps=None, max_steps=2)
     assert log(run)[0]["loss"] == pytest.approx(smoothed_loss(parent, tokenizer, PAIRS), rel=1e-5)
     result = AutoModelForSeq2SeqLM.from_pretrained(run)
@@ -235,7 +234,7 @@ def test_a_converted_model_keeps_its_tokenizer_its_bias_and_its_search(corpus, t
 def open_changed(model: Path, folder: Path, name: str, **fields: Any) -> SavedModel:
     """Open a copy of a model to start from, with other fields in one of its files."""
     path = shutil.copytree(model, folder / "parent") / name
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | fields), encoding="utf-8")
+    change_json(path, **fields)
     data = DataArguments(train=["phrasebook"], source_language="en", target_language="de")
     return open_parent(ModelArguments(model=str(path.parent)), data)[0]
 
@@ -267,8 +266,7 @@ def test_a_model_whose_tokenizer_does_not_encode_targets_is_refused(corpus, tmp_
     tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
     sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     config = VaswaniConfig(vocab_size=len(other), **tokens, **sizes)
-    VaswaniForConditionalGeneration(config).save_pretrained(tmp_path / "fairseq")
-    other.save_pretrained(tmp_path / "fairseq")
+    save_model(tmp_path / "fairseq", VaswaniForConditionalGeneration(config), other)
     message = refusal("train_wmt.py", *options(corpus, model=tmp_path / "fairseq", output_dir=tmp_path / "run"))
     assert "the model's tokenizer has two vocabularies, and encodes with the source's only" in message
 

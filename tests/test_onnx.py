@@ -10,7 +10,7 @@ from urllib.parse import urlparse
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, write_lines, write_pairs
+from helpers import REPOSITORY, call_recipe, save_model, write_lines, write_pairs
 from models import distinct, with_own_softmax
 from transformers import AutoTokenizer
 
@@ -51,8 +51,7 @@ def exported(trained, tokenizer, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("export")
     model = copy.deepcopy(trained)
     model.generation_config.max_length = 90
-    model.save_pretrained(folder / "runs" / "demo")
-    tokenizer.save_pretrained(folder / "runs" / "demo")
+    save_model(folder / "runs" / "demo", model, tokenizer)
     write_pairs(PAIRS, folder / "news.en", folder / "references")
     chapter = (REPOSITORY / "vaswani_transformer" / "convert" / "README.md").read_text(encoding="utf-8")
     begin = "python recipes/export.py --model runs/demo --to onnx "

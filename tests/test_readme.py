@@ -17,7 +17,7 @@ import pytest
 import torch
 from accelerate.commands.launch import launch_command_parser
 from foreign_models import marian_tokenizer, untrained
-from helpers import BOX, REPOSITORY, call_recipe, write_pairs
+from helpers import BOX, REPOSITORY, call_recipe, save_model, write_pairs
 from hub_server import Repository
 from models import make_parser
 from transformers import Seq2SeqTrainingArguments
@@ -197,8 +197,7 @@ def save_marian(directory: Path) -> None:
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": pad, "decoder_start_token_id": pad}
     model = untrained("marian", **sizes)
     model.generation_config.max_length = 512
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
+    save_model(directory, model, tokenizer)
 
 
 def in_seconds(command: str, words: list[str]) -> tuple[list[str], str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, call_recipe, option_words, refusal, run_python, run_recipe
+from helpers import REPOSITORY, TINY, TRAIN_WMT, call_recipe, option_words, refusal, run_python, run_recipe
 from huggingface_hub import ModelCard
 from runs import training_options
 from sacrebleu.metrics import BLEU, CHRF
@@ -22,7 +22,6 @@ from vaswani_transformer.runs import training_run
 from vaswani_transformer.runs.scoring import ValidationBleu
 
 
-RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
 CONFIGS = sorted(
     {*(REPOSITORY / "recipes" / "configs").glob("*.yaml")} - {*REPOSITORY.rglob("configs/*_parsing*.yaml")}
 )
@@ -206,7 +205,7 @@ def test_two_processes_of_accelerate_prepare_once_share_the_work_and_agree_with_
     changes = {"output_dir": f"{settings['output_dir']}-2", "prepared": str(tmp_path / "prepared")}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings | changes), encoding="utf-8")
     launch = ["-m", "accelerate.commands.launch", "--config_file", REPOSITORY / "recipes" / "launch" / "2cpu.yaml"]
-    together = run_python([*launch, RECIPE, "--config", "config.yaml"], folder=tmp_path)
+    together = run_python([*launch, TRAIN_WMT, "--config", "config.yaml"], folder=tmp_path)
     assert together.returncode == 0, together.stderr
     results = [results_of(Path(directory)) for directory in (settings["output_dir"], changes["output_dir"])]
     assert results[1]["run"]["command"] == "python train_wmt.py --config config.yaml"

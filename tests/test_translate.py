@@ -3,7 +3,6 @@
 import functools
 import gzip
 import io
-import json
 import os
 import shutil
 import signal
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, recipe_module, refusal, run_ranks, start_ranks
+from helpers import REPOSITORY, call_recipe, change_json, recipe_module, refusal, run_ranks, start_ranks
 from models import translate_alone
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -307,8 +306,7 @@ def test_another_translation_does_not_go_on(run, translated, error, source, outp
     assert difference in error(*files, "--num_beams", 2)
     assert "differs in shards (5 then, 4 now)" in error(*files, "--shard", "1/4")
     other = shutil.copytree(lively_model, tmp_path / "other")
-    settings = json.loads((other / "generation_config.json").read_text(encoding="utf-8"))
-    (other / "generation_config.json").write_text(json.dumps({**settings, "num_beams": 2}), encoding="utf-8")
+    change_json(other / "generation_config.json", num_beams=2)
     assert "differs in models (" in error(*files, "--model", other)
     source.write_bytes(source.read_bytes().replace(b"one", b"two"))
     assert f"differs in input ({len(LINES)} lines, " in error(*files)
