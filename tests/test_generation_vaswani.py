@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from models import EOS, SOURCES, as_batch, beam_search_by_definition, lively
 from torch import nn
-from transformers import AutoModelForSeq2SeqLM, GenerationConfig, GenerationMixin
+from transformers import GenerationConfig
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface, eager_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -259,37 +259,6 @@ def test_a_generation_config_made_without_this_package_has_the_penalty_of_transf
     assert torch.equal(talkative_model.generate(batch), expected)
     gnmt = talkative_model.generate(batch, length_penalty_type="gnmt")
     assert torch.equal(gnmt, talkative_model.generate(batch, length_penalty_type="gnmt", **settings))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"eos_token_id": None}, {"suppress_tokens": None}, {"do_sample": True, "top_k": None, "temperature": 3.0}],
-)
-def test_a_keyword_that_is_none_removes_a_setting_as_in_transformers(loaded_model, tokenizer, options):
-    model = copy.deepcopy(loaded_model)
-    inputs = tokenizer("The child sleeps because it is tired.", return_tensors="pt")
-    model.generation_config.update(num_beams=1, max_new_tokens=30)
-    for name, place in (("suppress_tokens", 3), ("eos_token_id", 5)):
-        setattr(model.generation_config, name, model.generate(**inputs)[0, [place]].tolist())
-
-    def generate(function, **options):
-        torch.manual_seed(0)
-        return function(model, **inputs, **options).tolist()
-
-    assert generate(type(model).generate, **options) == generate(GenerationMixin.generate, **options)
-    kept = {name: value for name, value in options.items() if value is not None}
-    assert generate(type(model).generate, **options) != generate(type(model).generate, **kept)
-
-
-@pytest.mark.parametrize("content", [None, "{}", '{"_from_model_config": true, "eos_token_id": 1}'])
-def test_a_file_that_says_nothing_of_the_search_leaves_it_to_the_paper(loaded_model, tokenizer, tmp_path, content):
-    loaded_model.save_pretrained(tmp_path)
-    file = tmp_path / "generation_config.json"
-    file.unlink() if content is None else file.write_text(content, encoding="utf-8")
-    found = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    inputs = tokenizer("The child sleeps because it is tired.", return_tensors="pt")
-    assert found.generate(**inputs).equal(loaded_model.generate(**inputs))
-    assert found.generation_config.to_dict() == loaded_model.generation_config.to_dict()
 
 
 @torch.no_grad()

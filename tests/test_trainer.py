@@ -31,7 +31,7 @@ from helpers import run_ranks
 from packaging.version import Version
 from torch._dynamo.utils import counters
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import DataCollatorForSeq2Seq, GenerationConfig
+from transformers import DataCollatorForSeq2Seq
 
 from vaswani_transformer import (
     CheckpointAveraging,
@@ -462,33 +462,6 @@ def test_search_options_that_cannot_be_saved_are_refused_before_the_first_step(t
 
 
 # Evaluation.
-
-
-@pytest.mark.parametrize("is_stock", [True, False])
-def test_evaluations_translate_as_generate_does_and_leave_no_limit_of_twenty_tokens(
-    tmp_path, tokenizer, stock_trainer, caplog, is_stock
-):
-    """transformers' trainer fills it in after each batch, and its `generate` warns of it in the next."""
-    settings = {"predict_with_generate": True, "per_device_eval_batch_size": 1, "max_steps": 1, "logging_steps": 1}
-    settings |= {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
-    if is_stock:
-        trainer = stock_trainer(make_model(), **settings)
-    else:
-        trainer = make_trainer(make_model(), tokenizer, tmp_path, **settings)
-    rows = trainer.train_dataset
-    expected = [trainer.model.generate(torch.tensor([row["input_ids"]]))[0].tolist() for row in rows]
-    trainer.evaluate()
-    predictions = trainer.predict(rows).predictions
-    for predicted, ids in zip(predictions.tolist(), expected, strict=True):
-        assert [token for token in predicted if token > 0] == [token for token in ids if token > 0]
-    assert predictions.shape[1] > 21
-    trainer.train()
-    assert "max_length" not in caplog.text
-    trainer.save_model(tmp_path / "final")
-    for directory in (tmp_path / "checkpoint-1", tmp_path / "final"):
-        saved = GenerationConfig.from_pretrained(directory)
-        assert saved.max_length is None
-        assert saved.max_new_tokens_over_source == 50
 
 
 @pytest.fixture(scope="module")
