@@ -52,7 +52,7 @@ class ConvertArguments:
 
 
 # Tokenizer class and conversion for each `model_type` of transformers. To add one, add it here, in
-# `ConvertArguments.toolkit`, and as a module of `vaswani_transformer.convert`.
+# `ConvertArguments.toolkit`, and as a function of `convert/from_transformers.py`.
 TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGeneration]]] = {
     "marian": (AutoTokenizer, from_marian),
     "fsmt": (FSMTTokenizer, from_fsmt),

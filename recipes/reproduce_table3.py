@@ -97,7 +97,8 @@ class SweepArguments(RecipeTrainingArguments):
 
 
 def main() -> None:
-    parser = RecipeParser((SweepArguments, DataArguments, ModelArguments))
+    kinds = (SweepArguments, DataArguments, ModelArguments)
+    parser = RecipeParser(kinds, {field.name for kind in kinds for field in fields(kind)}.difference(SET, REFUSED))
     given = parser.read()
     args, data_args, _ = parser.fill(given)
     if not data_args.validation:

@@ -77,7 +77,7 @@ class EvaluationArguments(DecodingArguments):
         None, "Alpha of 6.1, one or several; by default the model's generation_config.", ALPHA
     )
     confidence: bool = option(
-        False, "Measure, on 200 sentences or more, what log-probabilities tell of quality, and keep it with the model."
+        False, "Measure, on 200 sentences or more, how log-probabilities predict quality, and keep it with the model."
     )
     output_dir: str = option("runs/evaluation", "Directory for all results.")
     overwrite: bool = option(False, "Replace an earlier evaluation there.")
@@ -104,7 +104,8 @@ class EvaluationArguments(DecodingArguments):
     @property
     def models(self) -> list[str]:
         """The systems that are models, not files of translations."""
-        return [name for name in self.systems if name != self.hypotheses and not Path(name).is_file()]
+        others = [name for name in (self.compare,) if name is not None and not Path(name).is_file()]
+        return [*([] if self.model is None else [self.model]), *others]
 
 
 def main() -> None:
@@ -160,7 +161,7 @@ def open_test_set(args: EvaluationArguments, configs: list[PreTrainedConfig]) ->
 def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
     """Store the curve of the confidence in the model's configuration; one for each direction, if it has several."""
     if record.confidence is None:
-        raise ValueError("confidence: too few translations differ, which shows nothing; the scores are saved")
+        raise ValueError("confidence: cannot be measured, since too few translations differ; the scores are saved")
     report = record.confidence
     kept: dict[str, object] = {"confidence_curve": report.curve, "confidence_tokens": report.tokens}
     if saved.config.language_tags:

@@ -62,7 +62,7 @@ from vaswani_transformer.training.precision import compare, fastest_precision, u
 # What to do after an interruption.
 ADVICE = "repeat the command to continue"
 
-# Lines that `--precision auto` translates in each precision, and lines of a file for which speed is worth a thought.
+# Lines that `--precision auto` translates in each precision, and fewest lines for which measuring pays.
 MEASURED_LINES, WORTH_MEASURING = 64, 2000
 
 
@@ -147,7 +147,7 @@ def translate_file(args: TranslateArguments) -> None:
             if args.precision == "auto" and translation.is_new:
                 args.precision = choose_precision(args, translation)
             missing = translation.begin()
-            name_faster_engine(args, len(translation.lines))
+            name_faster_engine(args, translation.models[0].config.model_type, len(translation.lines))
             if finished := translation.count - len(missing):
                 print(f"{finished} of {translation.count} shards are finished already; continuing", file=sys.stderr)
             return missing, args.precision
@@ -164,9 +164,10 @@ def translate_file(args: TranslateArguments) -> None:
             translation.collect()
 
 
-def name_faster_engine(args: TranslateArguments, lines: int) -> None:
+def name_faster_engine(args: TranslateArguments, model_type: str, lines: int) -> None:
     """Say that CTranslate2 would be faster, where it is installed and could take the place of the model."""
-    could = args.engine is None and not args.ensemble and PartialState().device.type == "cpu"
+    is_plain = not (args.engine or args.ensemble or args.do_sample or args.force_words)
+    could = is_plain and model_type == "vaswani" and PartialState().device.type == "cpu"
     if could and lines >= WORTH_MEASURING and find_spec("ctranslate2"):
         line = "--engine ctranslate2 is faster on this processor; with several beams, some translations differ"
         print(line, file=sys.stderr)

@@ -17,7 +17,9 @@ from vaswani_transformer import (
     VaswaniTokenizer,
     VaswaniTrainer,
 )
-from vaswani_transformer.system.manifests import Manifest
+from vaswani_transformer.system.files import publish
+from vaswani_transformer.system.manifests import MODEL_FILES, Manifest, find_damage
+from vaswani_transformer.training import checkpoints
 from vaswani_transformer.training.checkpoints import checkpoint_damage, newest_complete_checkpoint
 
 
@@ -187,6 +189,25 @@ def test_the_average_does_without_damaged_weights(copied, train, warnings):
 
 
 # Deleting.
+
+
+def test_a_model_that_was_half_replaced_is_noticed(copied, monkeypatch):
+    model, staged = copied / "model", copied / "staged"
+    for folder, content in ((model, "old"), (staged, "new")):
+        folder.mkdir()
+        for name in ("tokenizer.json", "model.safetensors"):
+            (folder / name).write_text(content, encoding="utf-8")
+        Manifest.from_files(folder, MODEL_FILES).save(folder)
+
+    def publish_until_the_weights(path: Path, destination: Path) -> None:
+        if path.suffix == ".safetensors":
+            raise KeyboardInterrupt
+        publish(path, destination)
+
+    monkeypatch.setattr(checkpoints, "publish", publish_until_the_weights)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoints.publish_files(staged, model)
+    assert find_damage(model) is not None
 
 
 def test_the_best_checkpoint_and_those_of_another_training_stay(finished, train, tmp_path):

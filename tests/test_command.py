@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from helpers import REPOSITORY, run_python, run_recipe
 
+from vaswani_transformer import __version__
+
 
 pytestmark = pytest.mark.system
 RECIPES = sorted((REPOSITORY / "recipes").glob("*.py"))
@@ -63,6 +65,7 @@ def test_the_installed_command_runs_the_installed_recipes(wheel, tmp_path):
     assert str(installed / "vaswani_transformer" / "recipes") in listed
     shown = checked(*vaswani, "translate", "--model", "runs/demo", "--help", folder=installed, **without_torch)
     assert shown.startswith("usage: vaswani translate")
+    assert checked(*vaswani, "--version", folder=installed, **without_torch) == f"vaswani_transformer {__version__}\n"
     assert "--num_beams" in shown
     (tmp_path / "torch.py").unlink()
     positions = ["visualize", "--picture", "positions", "--d_model", "16", "--output", "positions.svg"]

@@ -207,5 +207,5 @@ def test_languages_are_those_that_suffixes_say_unless_named(corpora, named, lang
     ],
 )
 def test_languages_that_nothing_says_are_asked_for(files, named, missing):
-    with pytest.raises(ValueError, match=f"^{missing}: no suffix .* give --{missing.replace(', ', ' and --')}$"):
+    with pytest.raises(ValueError, match=f"^{missing}: cannot .* give --{missing.replace(', ', ' and --')}$"):
         resolve_languages([files], *named)

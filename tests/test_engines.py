@@ -187,6 +187,8 @@ def test_scores_are_the_engines_too(saved, tokenizer, cache):
     """CTranslate2 returns log P / |Y|^alpha, by which it ranks."""
     model = AutoModelForSeq2SeqLM.from_pretrained(saved)
     translator = pipeline("translation", model=model, tokenizer=tokenizer, engine="ctranslate2", split_sentences=False)
+    with pytest.raises(ValueError, match=r"^engine: is for the constructor only"):
+        translator(LINES[1], engine="onnx")
     records = translator(LINES[1:4], num_return_sequences=3, num_beams=5, length_penalty=0.8, return_scores=True)
     (directory,) = (path for path in cache.iterdir() if path.is_dir())
     for ranked, line in zip(records, LINES[1:4], strict=True):

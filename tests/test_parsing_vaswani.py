@@ -88,7 +88,7 @@ def test_what_no_parser_can_take_is_refused(parser, tmp_path):
         parser(["The cat .", "  "])
     with pytest.raises(ValueError, match=r"sentence 0: .*'a b'"):
         list(parse_in_batches(parser.model, parser.tokenizer, [["a b"]]))
-    with pytest.raises(TypeError, match="takes strings, not NoneType"):
+    with pytest.raises(TypeError, match="must be a string, is NoneType"):
         parser(None)
     learned = make_parser(tmp_path / "learned", position_encoding="learned", max_position_embeddings=12)
     short = pipeline("constituency-parsing", model=str(learned))

@@ -137,8 +137,12 @@ def test_tuples_columns_and_dicts_are_read_like_lists(translator):
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        (None, TypeError, "takes strings, not NoneType: None"),
-        ({"inputs": "Dogs!", "id": 3}, TypeError, r"dicts with \"text\"; text 1 has only \['inputs', 'id'\]"),
+        (None, TypeError, "^text 1: must be a string, is NoneType: None"),
+        (
+            {"inputs": "Dogs!", "id": 3},
+            TypeError,
+            r"text 1: must be a string, or a dict with \"text\", and has only \['inputs', 'id'\]",
+        ),
         ("a\ud800", ValueError, r"^text 1: 'a\\ud800' has a lone surrogate at position 1"),
     ],
 )

@@ -202,7 +202,10 @@ def test_a_test_set_of_sacrebleu_is_scored_by_its_name(run, lively_model, tmp_pa
             "--model {model} --confidence --source short.en --reference short.de",
             "confidence: needs 200 sentences at least, not 8",
         ),
-        ("--hypotheses better.de --reference out.txt", "target_language: no suffix of a text file, such as train.en"),
+        (
+            "--hypotheses better.de --reference out.txt",
+            "target_language: cannot be inferred from",
+        ),
         ("--model m --compare m/ --source src.en --reference ref.de", "compare: is the first system itself"),
         ("--hypotheses better.de --reference ref.de --output_dir {model}", "has a config.json; choose another"),
     ],

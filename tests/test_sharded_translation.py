@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
@@ -88,6 +89,13 @@ def test_shards_of_an_earlier_version_are_refused_and_kept(translate, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_search_that_fails_leaves_nothing_to_continue(translate, tmp_path):
+    with pytest.raises(SystemExit, match="num_return_sequences"):
+        translate(tmp_path / "out", "--num_beams", "2", "--num_return_sequences", "3")
+    translate(tmp_path / "out", "--num_beams", "2")
+    assert not (tmp_path / "out.shards").exists()
+
+
 def test_a_task_checks_its_own_shard_alone(translate, tmp_path):
     for number in range(2):
         translate(tmp_path / "out", "--shard", f"{number}/3")
@@ -136,6 +144,7 @@ def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, 
         together.wait()
         try:
             assert translation.begin() == [0, 1]
+            translation.translate([beams - 2])
         except ValueError as error:
             errors.append(str(error))
 
@@ -144,7 +153,8 @@ def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, 
         atomic_write(*args)
 
     monkeypatch.setattr(sharded_translation, "atomic_write", write_slowly)
-    monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: None)
+    repeat = SimpleNamespace(translate=lambda number, lines, bar: [line.encode() + b"\n" for line in lines])
+    monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: repeat)
     with ThreadPoolExecutor() as threads:
         list(threads.map(begin, (2, 3)))
     assert len(errors) == 1

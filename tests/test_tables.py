@@ -99,7 +99,7 @@ def test_a_directory_of_save_to_disk_is_a_table(folder):
             b"en,fr\none,un\n",
             None,
             2,
-            "no column is called 'de' in {'en': 'one', 'fr': 'un'}; name two with the option columns, as 1 2 if",
+            "no column is called 'de' in {'en': 'one', 'fr': 'un'}; name two with the option columns, such as 1 2 for",
         ),
         (b"one,eins\n", ["1", "3"], 1, "no column is called '3' in {'1': 'one', '2': 'eins'}"),
     ],
@@ -117,7 +117,7 @@ def test_malformed_csv_is_refused_with_its_row(folder, content, columns, row, co
         ('{"en": "a", "de": "b"', "not JSON"),
         ("[1, 2]", "no column is called 'en' in [1, 2]"),
         ('{"en": "a"}', "no column is called 'de' in {'en': 'a'}"),
-        ('{"en": "a", "de": ["b"]}', "the text in 'de' is no string: ['b']"),
+        ('{"en": "a", "de": ["b"]}', "the text in 'de' is not a string: ['b']"),
     ],
 )
 def test_a_bad_line_of_json_is_refused_with_its_number(folder, line, complaint):
@@ -133,7 +133,7 @@ def test_a_bad_line_of_json_is_refused_with_its_number(folder, line, complaint):
 def test_a_missing_column_and_a_value_that_is_no_text_are_refused(folder, kind, is_nested, value):
     pair = {"en": "one", "de": value}
     name = getattr(folder, kind)(f"a.{kind}", [{"translation": pair} if is_nested else pair])
-    assert error_of(name).startswith(f"{name}, row 1: the text in 'de' is no string: ")
+    assert error_of(name).startswith(f"{name}, row 1: the text in 'de' is not a string: ")
     for languages in (("en", "fr"), ("fr", "en")):
         shown = f"{name}, row 1: no column is called 'fr' in {{'de': {value}, 'en': 'one'}}; name two"
         assert error_of(name, languages=languages).startswith(shown)

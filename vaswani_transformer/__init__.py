@@ -1,8 +1,8 @@
 """The model of "Attention Is All You Need", as a Hugging Face package.
 
 Importing it makes the model known to transformers: `AutoModelForSeq2SeqLM.from_pretrained` and
-`pipeline("translation")` then work with models trained here. It loads nothing else: training code is imported when its
-name is first used.
+`pipeline("translation")` then work with models trained here. Training code is imported when its name is first
+used.
 """
 
 from importlib import import_module

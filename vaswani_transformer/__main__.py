@@ -1,12 +1,13 @@
 """The command `vaswani`: `vaswani translate --model runs/demo` runs `recipes/translate.py` with these options.
 
-On several processes: `accelerate launch -m vaswani_transformer translate --model runs/demo`. This file is also run by
-its path, so it imports nothing from the package.
+On several processes: `accelerate launch -m vaswani_transformer translate --model runs/demo`, which imports torch even for
+`--help`. This file is also run by its path, so it imports nothing from the package.
 """
 
 import ast
 import runpy
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 
@@ -32,6 +33,8 @@ def main() -> None:
         for command, recipe in commands.items():
             print(f"  {command:<15}{_first_line(recipe)}")
         print(f"\nRecipes, configurations and files for `accelerate launch`: {RECIPES}")
+    elif name == "--version":
+        print(f"vaswani_transformer {version('vaswani_transformer')}")
     elif name not in commands:
         sys.exit(f"vaswani: there is no command {name!r}; give one of {', '.join(commands)}")
     elif {"-h", "--help"} & {*arguments} and page.exists():  # the recipe would import its libraries first

@@ -122,7 +122,7 @@ def resolve_languages(
                 )
     if missing := [option for option, language in zip(options, languages, strict=True) if not language]:
         raise ValueError(
-            f"{', '.join(missing)}: no suffix of a text file, such as train.en, says it; give "
+            f"{', '.join(missing)}: cannot be inferred from the suffix of a text file, such as train.en; give "
             f"{' and '.join(f'--{option}' for option in missing)}"
         )
     if languages[0] == languages[1]:

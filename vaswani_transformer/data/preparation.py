@@ -37,7 +37,7 @@ from .prepared_directory import TOKENIZER, TrainingData, load_prepared, load_tok
 from .sources import find_source
 
 
-_PAIRS_PER_PROCESS = 50_000  # at least; encoding so many takes seconds
+_PAIRS_PER_PROCESS = 50_000  # minimum per process; encoding 50,000 pairs takes seconds
 _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 
 
@@ -181,7 +181,7 @@ def _require_tags(tokenizer: PreTrainedTokenizerBase, args: DataArguments) -> No
         if len(ids) != 1 or tokenizer.decode(ids, skip_special_tokens=True):
             raise ValueError(
                 f"tokenizer: {args.tokenizer} has no special token {tag}, which both_directions needs; add it with "
-                f"add_tokens([{tag!r}], special_tokens=True), or leave out the tokenizer, so that one is trained"
+                f"add_tokens([{tag!r}], special_tokens=True), or leave out --tokenizer to train one"
             )
 
 

@@ -79,10 +79,12 @@ def _pairs(rows: Rows, name: str, keys: Sequence[str]) -> Iterator[Pair]:
             if not isinstance(texts, dict) or key not in texts:
                 raise ValueError(
                     f"{name}, row {number}: no column is called {key!r} in {reprlib.repr(texts)}; name two with the "
-                    f"option columns, as 1 2 if a file of CSV or TSV has no header"
+                    f"option columns, such as 1 2 for CSV or TSV without a header"
                 )
             if not isinstance(texts[key], str | None):
-                raise ValueError(f"{name}, row {number}: the text in {key!r} is no string: {reprlib.repr(texts[key])}")
+                raise ValueError(
+                    f"{name}, row {number}: the text in {key!r} is not a string: {reprlib.repr(texts[key])}"
+                )
         source, target = (texts[key] or "" for key in keys)
         yield source, target
 

@@ -32,7 +32,9 @@ def open_models(options: TranslationOptions) -> list[SavedModel]:
     """
     if options.engine is not None and not (is_engine_name(options.engine) or Path(options.engine).is_dir()):
         raise no_export(options.engine)
-    check = partial(open_model, task="translation", trust_remote_code=options.trust_remote_code)
+    # The search of other models has neither ensembles nor forced words.
+    model_type = "vaswani" if options.ensemble or options.force_words else None
+    check = partial(open_model, task="translation", model_type=model_type, trust_remote_code=options.trust_remote_code)
     saved = check(options.model)
     Directions(saved.config).tag(None, options.target_language)  # refuses a language that is not the model's
     members = [check(name, option="ensemble") for name in options.ensemble or ()]

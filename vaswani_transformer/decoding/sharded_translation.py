@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Collection
 from contextlib import suppress
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import cast
@@ -58,7 +59,6 @@ class ShardedTranslation:
         overwrite: bool = False,
     ) -> None:
         self.options = options
-        self._translator: LineTranslator | None = None
         self._folder = Path(f"{options.output}.shards")
         self._record_path = self._folder / "options.json"
         require_output(options, overwrite or not self.is_new)
@@ -86,7 +86,7 @@ class ShardedTranslation:
         return not self._record_path.exists()
 
     def begin(self, numbers: Collection[int] | None = None) -> list[int]:
-        """Record the options, or compare them with an earlier command's record; call it before `translate`.
+        """Compare the options with an earlier command's record, and find the missing shards; call it first.
 
         If the precision is "auto", an earlier command's is used. Of the shards with these `numbers`, by default of all,
         it deletes damaged ones, with a warning, and returns those that are not finished.
@@ -94,21 +94,10 @@ class ShardedTranslation:
         Raises:
             ValueError: The earlier command's input, model or options are different.
         """
-        path, options, is_new = self._record_path, self.options, self.is_new
-        if options.precision == "auto" and not is_new:
-            options.precision = cast(Precision, read_json(path)["precision"])
-        record = self._record()
-        if is_new:
-            self._translator = LineTranslator(self.models, options)  # if the model cannot be loaded, there is no record
-            with locked(path, "output", wait=True):
-                if not path.exists():
-                    atomic_write(path, json.dumps(record, indent=2) + "\n")
-        require_same_origin(
-            read_json(path),
-            record,
-            f"output: {self._folder} holds part of another translation, which differs in",
-            "repeat its command to continue it, or delete the folder to start from the beginning",
-        )
+        if not self.is_new:
+            if self.options.precision == "auto":
+                self.options.precision = cast(Precision, read_json(self._record_path)["precision"])
+            self._require_record()
         missing = []
         for number in range(self.count) if numbers is None else numbers:
             try:
@@ -122,10 +111,21 @@ class ShardedTranslation:
         return missing
 
     def translate(self, numbers: Collection[int], bar: tqdm | None = None) -> None:
-        """Translate the shards with these `numbers`; each is written atomically."""
+        """Translate the shards with these `numbers`; each is written atomically.
+
+        The first shard is written with the record: a command whose search fails leaves nothing to continue.
+
+        Raises:
+            ValueError: As from `begin`; or the search is not possible.
+        """
+        translator = LineTranslator(self.models, self.options) if numbers else None
         for number in numbers:
-            self._translator = self._translator or LineTranslator(self.models, self.options)
-            content = b"".join(self._translator.translate(number, self.sources(number), bar))
+            content = b"".join(translator.translate(number, self.sources(number), bar))
+            if self.is_new:
+                with locked(self._record_path, "output", wait=True):
+                    if self.is_new:
+                        atomic_write(self._record_path, json.dumps(self._record, indent=2) + "\n")
+            self._require_record()
             atomic_write(self.path(number), [gzip.compress(content, mtime=0)])
 
     def wait(self, minutes: float) -> None:
@@ -155,12 +155,21 @@ class ShardedTranslation:
             ValueError: A shard is damaged.
         """
         atomic_write(self.options.output, map(self._content, range(self.count)))
-        for pattern in ("*-of-*", "options.json*"):  # last the record, which tells whose output it is
+        for pattern in ("[0-9]*-of-*", "options.json*"):  # last the record, which tells whose output it is
             for path in self._folder.glob(pattern):
                 path.unlink()
         with suppress(OSError):  # other files are in it
             self._folder.rmdir()
 
+    def _require_record(self) -> None:
+        require_same_origin(
+            read_json(self._record_path),
+            self._record,
+            f"output: {self._folder} holds part of another translation, which differs in",
+            "repeat its command to continue it, or delete the folder to start from the beginning",
+        )
+
+    @cached_property
     def _record(self) -> dict[str, Json]:
         """Everything that decides the output: options, and digests of the lines, the models and the engine."""
         options, files = self.options, ("generation_config.json", *MODEL_FILES)

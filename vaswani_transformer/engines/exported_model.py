@@ -140,7 +140,7 @@ def import_exporter(name: str) -> tuple[Callable[..., Path], int, str]:
         return marian.export_marian, marian.POSITIONS, ""
     from . import onnx
 
-    return onnx.export_onnx, marian.POSITIONS, onnx.VERSION
+    return onnx.export_onnx, marian.POSITIONS, onnx.exporter_version()
 
 
 def open_engine(directory: Path, device: torch.device) -> Engine:

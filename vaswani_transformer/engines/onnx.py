@@ -28,10 +28,13 @@ from .transformers_engine import TransformersTranslator
 # Files of an exported directory, by the names of optimum and transformers.js.
 ENCODER, DECODER = Path("onnx", "encoder_model.onnx"), Path("onnx", "decoder_model_merged.onnx")
 
-VERSION = f"torch {torch.__version__}, onnxscript {metadata.version('onnxscript')}"  # they export the graphs
-
 _DECODER_INPUTS = ("input_ids", "encoder_attention_mask", "encoder_hidden_states")
 _SOURCE, _TARGET = "encoder_sequence_length", "decoder_sequence_length"
+
+
+def exporter_version() -> str:
+    """The versions of the libraries that export the graphs."""
+    return f"torch {torch.__version__}, onnxscript {metadata.version('onnxscript')}"
 
 
 def export_onnx(

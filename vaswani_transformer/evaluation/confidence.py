@@ -36,7 +36,7 @@ class ConfidenceReport:
         curve: Fitted to all sentences: points of mean log-probability a token, and chrF, both ascending; the first and
             the last bound the measured range.
         rank_correlation: Spearman's correlation of mean log-probability per token and chrF.
-        calibration_error: Mean distance of confidence and chrF of a bin.
+        calibration_error: Mean distance of confidence and chrF of a bin, weighted by its sentences.
         bins: Translations by confidence, ascending.
         remaining: chrF of the test set without the least confident share of its translations, by that share: 0, 0.1,
             0.2.
@@ -93,7 +93,7 @@ def calibration_bins(confidence: np.ndarray, quality: np.ndarray) -> list[Calibr
 
 
 def calibration_error(bins: Sequence[CalibrationBin]) -> float:
-    """Mean distance between the confidence and the chrF of a bin."""
+    """Mean distance between the confidence and the chrF of a bin, weighted by its sentences."""
     return sum(each.sentences * abs(each.confidence - each.chrf) for each in bins) / sum(
         each.sentences for each in bins
     )

@@ -145,7 +145,7 @@ def sacrebleu_score(
 def score_translations(
     translations: Sequence[str],
     references: Sequence[Sequence[str]],
-    languages: tuple[str | None, str],
+    languages: tuple[str, str],
     sources: Sequence[str] | None = None,
     **measured: Any,
 ) -> Scores:

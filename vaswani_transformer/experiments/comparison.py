@@ -147,7 +147,7 @@ class SweepRecord(Record):
     Attributes:
         run: Provenance of the report.
         rows: Rows by name, in the order of Table 3.
-        commits, hardware: Those of the trainings.
+        commits, hardware: Commits and hardware of the trainings.
     """
 
     run: Provenance

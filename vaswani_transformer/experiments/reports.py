@@ -84,11 +84,11 @@ def as_markdown(sweep: SweepRecord) -> str:
             "\n".join(f"- {fact}" for fact in _facts(sweep)),
             "## Scores (Table 3)",
             markdown_table(score_table(sweep)),
-            f"±: standard error of the mean over seeds. p: of paired t-tests against {sweep.reference} with the same "
-            "seed, by Holm's method corrected for the number of rows; above 0.05, and without it, chance may explain a "
-            "difference. Nats: logarithm of the perplexity. Length: of the translations, divided by the references'. "
-            "BLEU at full length has no brevity penalty. Data, scores and sizes are not the paper's: compare "
-            "differences between rows, not values.",
+            f"±: standard error of the mean over seeds. p: paired t-tests against {sweep.reference} with the same "
+            "seed, corrected for the number of rows by Holm's method; where p is above 0.05 or missing, chance may "
+            "explain the difference. Nats: logarithm of the perplexity. Length: of the translations, divided by the "
+            "references'. BLEU at full length has no brevity penalty. Data, scores and sizes are not the paper's: "
+            "compare differences between rows, not values.",
             "![Both scores beside the paper's](table3.png)",
             "## Cost of a training (Table 2)",
             markdown_table(cost_table(sweep)),

@@ -84,7 +84,7 @@ class VaswaniConfig(PreTrainedConfig):
         confidence_curve: Points of a translation's mean log-probability a token and its expected chrF, both ascending,
             as `score.py --confidence` measures them. A model of several directions has such a curve for each target
             language. `None` if unknown.
-        confidence_tokens: Fewest and most tokens of the translations that were measured, a pair as each curve is.
+        confidence_tokens: Fewest and most tokens of the translations that were measured, one pair for each curve.
         confidence_search: `num_beams` and `length_penalty` with which all curves were measured.
         alignment_heads: Layer and head, from 0, of the encoder-decoder attentions whose mean aligns words; `None` means
             all heads of the last layer.

@@ -55,7 +55,7 @@ def named_cache(kwargs: Mapping[str, Any], name: str) -> dict[str, Any]:
         if not isinstance(cache, Cache):
             raise TypeError(
                 f"{name}: must be a Cache of transformers, is a {type(cache).__name__}; EncoderDecoderCache(layers) "
-                f"makes one of a tuple of each layer's keys and values, (self, self, cross, cross)"
+                f"makes one from a tuple of each layer's keys and values, (self, self, cross, cross)"
             )
     caches.sort(key=lambda cache: cache.get_seq_length(), reverse=True)
     others = {each: value for each, value in kwargs.items() if each not in ("cache", "past_key_values")}

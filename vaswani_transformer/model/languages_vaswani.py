@@ -62,7 +62,7 @@ def with_tag(text: str, tag: str | None) -> str:
 def require_text(text: object, name: str) -> str:
     """Return the text; raise a TypeError if it is not a string, a ValueError if it has a lone surrogate."""
     if not isinstance(text, str):
-        raise TypeError(f"the pipeline takes strings, not {type(text).__name__}: {text!r}")
+        raise TypeError(f"{name}: must be a string, is {type(text).__name__}: {text!r}")
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -11,7 +11,7 @@ from transformers import pipelines as _pipelines
 
 from .configuration_vaswani import VaswaniConfig
 from .generation_vaswani import search_options
-from .languages_vaswani import require_text
+from .languages_vaswani import ENCODING_LOCK, require_text
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
 from .parse_sequence_vaswani import LABEL_MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
 from .pipeline_vaswani import GeneratingPipeline, StageOptions, generate_in_batches, in_order, register_task
@@ -115,7 +115,9 @@ def parse_in_batches(
             raise ValueError(f"sentence {index}: {words!r} must be words, at least one, without white space")
     texts = [join_words(words) for words in sentences]
     if (most := model.config.max_positions) is not None and texts:
-        for index, ids in enumerate(tokenizer(texts).input_ids):
+        with ENCODING_LOCK:
+            encoded = tokenizer(texts).input_ids
+        for index, ids in enumerate(encoded):
             if len(ids) > most:
                 raise ValueError(f"sentence {index}: has {len(ids)} tokens, more than max_position_embeddings = {most}")
     size, search = model.config.output_vocab_size, search_options(model, generate_kwargs)

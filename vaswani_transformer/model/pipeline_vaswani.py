@@ -175,6 +175,8 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         _tag(self.model, self.tokenizer, *languages)  # refuses languages that are not the model's
 
     def stage_options(self, src_lang: str | None = None, tgt_lang: str | None = None, **options: Any) -> StageOptions:
+        if "engine" in options:
+            raise ValueError("engine: is for the constructor only; make a pipeline for each engine")
         languages = {"languages": (src_lang, tgt_lang)} if src_lang or tgt_lang else {}
         names = {"return_tensors", "return_text", "clean_up_tokenization_spaces"}
         shown = {name: options.pop(name) for name in names & options.keys()}
@@ -186,8 +188,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
             pair = languages
             if isinstance(item, Mapping):  # a row of a dataset, or a client's request
                 if "text" not in item:
-                    message = f'takes strings, or dicts with "text"; text {index} has only {[*item]}'
-                    raise TypeError(f"the pipeline {message}")
+                    raise TypeError(f'text {index}: must be a string, or a dict with "text", and has only {[*item]}')
                 pair = (item.get("src_lang"), item.get("tgt_lang"))
                 item = item["text"]
             tag = _tag(self.model, self.tokenizer, *(pair if any(pair) else languages))

@@ -71,7 +71,7 @@ class TranslationScore:
         word_log_probabilities: Sum for each word of the translation; white space divides words. Special tokens, such as
             EOS, belong to no word.
         confidence: Expected chrF, from 0 to 100, by the model's `confidence_curve`. It was measured for the best
-            translation by the search of the model's generation_config, for log-probabilities per token within the
+            translation by the search that `confidence_search` records, for log-probabilities per token within the
             curve, and for numbers of tokens within `confidence_tokens`; None otherwise.
         alignment: For each word of the translation, a link to the source word that it most likely translates: the
             indices of both, `(source, target)`, from 0; None if not requested.

@@ -52,7 +52,7 @@ class LengthLimit:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """Everything but the logits that decides a search; the defaults are transformers'."""
+    """The options of a search that batching, scoring and exporters read; the defaults are transformers'."""
 
     num_beams: int = 1
     num_return_sequences: int = 1

@@ -107,7 +107,7 @@ class DataArguments:
         decides=None,
     )
     license: str | None = option(None, "License of the model, for its card, like cc-by-4.0.", decides=None)
-    attribution: str | None = option(None, "Whom the corpora are from, in words for the card.", decides=None)
+    attribution: str | None = option(None, "Attribution of the corpora, as text for the card.", decides=None)
     domain: str | None = option(
         None, "Kind of text that it translates, in words for its card, like image captions.", decides=None
     )

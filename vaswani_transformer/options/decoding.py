@@ -134,8 +134,8 @@ class TranslationOptions(GenerationArguments):
     )
     engine: str | None = option(
         None,
-        "What searches in place of the model: ctranslate2, ctranslate2:int8 or onnx, exported to on first use; or the "
-        "directory of an export by export.py.",
+        "Engine that searches in place of the model: ctranslate2, ctranslate2:int8 or onnx, exported to on first use; "
+        "or the directory of an export by export.py.",
     )
     ensemble: list[str] | None = option(
         None, "More saved models with the same tokenizer: the search follows the mean of all models' probabilities."

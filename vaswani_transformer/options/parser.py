@@ -79,6 +79,8 @@ class RecipeParser(HfArgumentParser):
         is_shown = is_shown and (self._shown is None or field in self._shown)
         if not (is_shown or "--help" in names or "--help_all" in sys.argv):
             kwargs["help"] = argparse.SUPPRESS
+        elif f"--{field.removeprefix('no_')}" in self._option_string_actions:  # the opposite of an option
+            kwargs["help"] = f"The same as --{field.removeprefix('no_')} false."
         elif "help" in kwargs and kwargs.get("default") not in (None, "", [], {}, argparse.SUPPRESS):
             kwargs["help"] += " (default: %(default)s)"
         for name in ("decides", "interval", "paper"):

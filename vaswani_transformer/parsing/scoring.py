@@ -17,9 +17,9 @@ from .evalb import ParsingScore, SentenceScore, score_parse
 
 # Definitions of the two F1 in every report.
 F1_DEFINITIONS = """\
-F1 counts all sentences: the gold tags say which words, punctuation, are deleted. EVALB's F1 is the program's: each \
-tree's own tags say it, and sentences whose numbers of words then differ are left out. Both follow COLLINS.prm. \
-"Unseen" are the gold trees that do not stand, with their words, in the training data."""
+F1 counts all sentences: the gold tags decide which words (punctuation) are deleted. EVALB's F1 is the program's: each \
+tree's own tags decide, and sentences whose numbers of words then differ are left out. Both follow COLLINS.prm. \
+"Unseen" counts the gold trees that do not occur, with their words, in the training data."""
 
 
 @dataclass(frozen=True, kw_only=True)

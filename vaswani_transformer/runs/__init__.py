@@ -1,1 +1,1 @@
-"""Training runs: their options, directory, steps, record, scores, card and push to the Hub."""
+"""Training runs: their directory, steps, record, scores, card and push to the Hub."""

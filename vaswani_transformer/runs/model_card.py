@@ -117,7 +117,7 @@ def departures(values: Mapping[str, object]) -> list[tuple[str, str, str]]:
 def _beside_paper(values: Mapping[str, object]) -> list[tuple[str, str, str]]:
     """Name, value in the run and value in the paper of each option that the paper states.
 
-    What neither uses, such as a cooldown, is left out.
+    Options that neither uses, such as a cooldown, are left out.
     """
     return [
         (name, _as_text(values[name]), _as_text(*paper))

@@ -2,20 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.scores import LengthGroup, Scores
 
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-
-def _new_figure(width: float, height: float) -> "Figure":
+def _new_figure(width: float, height: float) -> Figure:
     """A figure in inches."""
-    from matplotlib.figure import Figure  # takes half a second, in every process of a training
-
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -133,8 +133,8 @@ def joined_processes(program: str, timeout_minutes: float, advice: str) -> Itera
 
     A collective operation waits `timeout_minutes` for a process; then all processes end.
     """
-    # Without `use_cpu`, processes without a GPU form no group, and each would do all the work.
-    join_process_group(not torch.accelerator.is_available(), timedelta(minutes=timeout_minutes))
     with exit_on_error(program, advice):
+        # Without `use_cpu`, processes without a GPU form no group, and each would do all the work.
+        join_process_group(not torch.accelerator.is_available(), timedelta(minutes=timeout_minutes))
         yield
         leave_process_group()

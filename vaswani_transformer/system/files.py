@@ -54,8 +54,10 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
         ValueError: Another process is making `path`.
     """
     path = Path(path)
-    staged = path.with_name(f".{path.name}.incomplete")
+    staged, aside = (path.with_name(f".{path.name}.{state}") for state in ("incomplete", "replaced"))
     with locked(path, option):
+        if aside.exists() and not path.exists():  # a process was killed in `publish`
+            os.replace(aside, path)
         if path.exists() and not replace:
             raise FileExistsError(f"{option}: {path} exists already; name another directory, or remove it")
         shutil.rmtree(staged, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The processor: its cores, the number types that it multiplies slowly, and memory that a step leaves to the next."""
+"""The processor: its cores, the number types that it multiplies slowly, and the reuse of freed memory."""
 
 import ctypes
 import logging
@@ -36,7 +36,7 @@ def available_cores() -> int:
 def has_products_of(dtype: Literal["int8", "bfloat16"]) -> bool:
     """Whether an x86 processor has instructions to multiply such numbers, according to Linux.
 
-    For int8 these are VNNI and AMX, which add products in 32 bits; for bfloat16 any of AVX-512 make it fast enough.
+    For int8 these are VNNI and AMX, which add products in 32 bits; for bfloat16, any AVX-512 extension suffices.
     """
     flags, forbidding = _NEEDED[dtype]
     if os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in forbidding:

@@ -19,7 +19,7 @@ _NAMES = {int: "a whole number", float: "a number", str: "a text", bool: "true o
 
 
 class Record:
-    """A frozen dataclass stored as a JSON file, with one entry for each field.
+    """Base of frozen dataclasses stored as JSON files, with one entry for each field.
 
     An entry may be missing if its field has a default. A default of None is not written.
     """

@@ -1,4 +1,4 @@
-"""Callbacks for the totals of a training, and its early end."""
+"""Callbacks of a training: totals, limits, early stopping, progress, seeds."""
 
 import sys
 import time

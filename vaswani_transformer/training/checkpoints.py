@@ -103,9 +103,11 @@ def remove_surplus(output_dir: Path, limit: int, step: int, needed: Iterable[int
 
 
 def publish_files(staged: Path, directory: Path) -> None:
-    """Move files into a directory, each atomically: first other files, then the weights, then the manifest."""
+    """Move files into a directory, each atomically: first other files, then the weights, then the manifest.
+
+    After a kill in between, an earlier manifest tells that the files do not belong together.
+    """
     files = [path for path in staged.rglob("*") if path.is_file()]
-    (directory / MANIFEST_NAME).unlink(missing_ok=True)
     for path in sorted(files, key=lambda path: (path.name == MANIFEST_NAME, path.suffix == ".safetensors", path)):
         destination = directory / path.relative_to(staged)
         destination.parent.mkdir(parents=True, exist_ok=True)

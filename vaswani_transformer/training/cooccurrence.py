@@ -57,7 +57,7 @@ def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed:
 def set_embeddings(model: PreTrainedModel, directions: torch.Tensor) -> None:
     """Turn a new model's random embeddings towards `directions` `[vocabulary, d_model]`, where these are not zero.
 
-    A separate target vocabulary has the first entries of the vocabulary.
+    A separate target vocabulary must be a prefix of the vocabulary.
     """
     for weights in {stack.embed_tokens.weight for stack in (model.get_encoder(), model.get_decoder())}:
         rows = directions[: len(weights)]

@@ -1,6 +1,6 @@
 """`VaswaniTrainer`: `Seq2SeqTrainer` on batches measured in tokens (5.1), with atomic checkpoints.
 
-It has all overrides of `Trainer` that the package needs, each with its reason. Callbacks and the loss do the rest of
+It has the overrides of `Trainer`; elastic.py adds its own. Callbacks and the loss do the rest of
 the paper's training.
 """
 
@@ -127,7 +127,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
     def parts_of_batch(self) -> int:
         """The number of micro-batches of a global batch."""
         if self.args.virtual_ranks is not None:
-            raise ValueError("virtual_ranks: is for training.elastic.ElasticTrainer")
+            raise ValueError("virtual_ranks: requires training.elastic.ElasticTrainer")
         return self.args.world_size * self.args.gradient_accumulation_steps
 
     def _plan_batches(self, mixed: Sequence[MixedCorpus]) -> None:
@@ -324,11 +324,14 @@ class VaswaniTrainer(Seq2SeqTrainer):
             return
         staged = directory / STAGING_NAME / "model"
         with file_errors_as_os_error(f"{directory}: the model could not be written"):
-            super().save_model(str(staged), _internal_call=True)
-            if self.args.should_save:
-                Manifest.from_files(staged, MODEL_FILES).save(staged)
-                publish_files(staged, directory)
-                shutil.rmtree(staged.parent)
+            try:
+                super().save_model(str(staged), _internal_call=True)
+                if self.args.should_save:
+                    Manifest.from_files(staged, MODEL_FILES).save(staged)
+                    publish_files(staged, directory)
+            finally:
+                if self.args.should_save:  # a full disk needs the space
+                    shutil.rmtree(staged.parent, ignore_errors=True)
         if self.args.push_to_hub and not _internal_call:
             self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
