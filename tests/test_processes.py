@@ -14,7 +14,7 @@ from pathlib import Path
 import kill_trials
 import pytest
 import torch
-from helpers import TINY, call_recipe, free_port, option_words, start_python, write_splits
+from helpers import TINY, TRAIN_WMT, call_recipe, free_port, option_words, start_python, start_ranks, write_splits
 from safetensors.torch import load_file
 
 from vaswani_transformer.runs.records import RunRecord
@@ -141,16 +141,20 @@ SETTINGS = {**TINY, "train": ("train.en", "train.de"), "eval_strategy": "no", "d
 
 
 @pytest.fixture
-def train(tmp_path, monkeypatch) -> Callable[..., subprocess.Popen]:
+def train(tmp_path, monkeypatch) -> Iterator[Callable[..., subprocess.Popen]]:
     """Starts `vaswani train` on two processes in a folder with a corpus."""
+    started = []
     write_splits(tmp_path, train=300)
     monkeypatch.chdir(tmp_path)
 
     def start(*words: str, **settings: object) -> subprocess.Popen:
         settings = {**SETTINGS, "output_dir": "run", "processes": 2, **settings}
-        return start_python(["-m", "vaswani_transformer", "train", *option_words(settings), *words])
+        started.append(start_python(["-m", "vaswani_transformer", "train", *option_words(settings), *words]))
+        return started[-1]
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
 
 
 @pytest.mark.system
@@ -187,12 +191,20 @@ ENDLESS = {"max_steps": 100_000, "save_steps": 5, "save_total_limit": 2}
 
 
 @pytest.mark.system
-def test_a_stopped_process_ends_the_other_with_one_line(train):
-    training = train(**ENDLESS, ddp_timeout=5)
-    wait_for(lambda: list_checkpoints("run"))
-    (other,) = children(training)
-    os.kill(int(other.name), signal.SIGSTOP)
-    line = last_line(training, 1)
+def test_a_stopped_rank_ends_the_other_with_one_line(train):
+    """Both begin at once, so that none waits for the imports of the other."""
+    settings = {**SETTINGS, **ENDLESS, "output_dir": "run", "ddp_timeout": 5}
+    ranks = start_ranks([TRAIN_WMT, *option_words(settings)], 2)
+    try:
+        wait_for(lambda: list_checkpoints("run"))
+        ranks[1].send_signal(signal.SIGSTOP)
+        _, errors = ranks[0].communicate(timeout=BOUND)
+    finally:
+        for rank in ranks:
+            rank.kill()  # as a launcher kills one that is stopped, after the others have ended
+            rank.communicate()
+    assert ranks[0].returncode == 1
+    (line,) = re.findall("^\0?train_wmt.py: (.*)", errors, re.MULTILINE)
     assert re.fullmatch(r"another process has ended, is stopped or cut off \(.*; continue with --resume", line)
     assert "(Timed out waiting 5000ms for" in line
     damages = [checkpoint_damage(directory) for directory in list_checkpoints("run").values()]
