@@ -71,6 +71,12 @@ def make_rows() -> list[dict[str, list[int]]]:
     ]
 
 
+def assert_equal_weights(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        assert torch.equal(actual[name], tensor), name
+
+
 class Recording:
     """Notes every micro-batch that a trainer trains on, by epoch."""
 

@@ -3,20 +3,26 @@
 import contextlib
 import importlib.util
 import io
+import json
 import os
+import re
 import resource
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
+import pytest
 from torch.distributed import TCPStore
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from vaswani_transformer.data.phrasebook import phrasebook
 
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -49,11 +55,36 @@ TINY = {
 _STORES: list[TCPStore] = []  # they serve the ranks until the tests end
 
 
+def write_lines(file: Path, lines: Iterable[str]) -> Path:
+    """Write lines into a text file; the file."""
+    file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return file
+
+
 def write_pairs(pairs: Sequence[tuple[str, str]], *files: Path) -> list[str]:
     """Write sentence pairs into two aligned files; their names."""
-    for file, side in zip(files, zip(*pairs, strict=True), strict=True):
-        file.write_text("".join(f"{sentence}\n" for sentence in side), encoding="utf-8")
-    return [str(file) for file in files]
+    return [str(write_lines(file, side)) for file, side in zip(files, zip(*pairs, strict=True), strict=True)]
+
+
+def write_splits(folder: Path, **sizes: int) -> dict[str, list[str]]:
+    """Write the first pairs of the phrasebook's splits; the names of their files."""
+    return {
+        split: write_pairs(phrasebook(split)[:size], folder / f"{split}.en", folder / f"{split}.de")
+        for split, size in sizes.items()
+    }
+
+
+def change_json(file: Path, **values: Any) -> None:
+    """Set fields of a JSON file, which is made if there is none."""
+    fields = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    file.write_text(json.dumps({**fields, **values}), encoding="utf-8")
+
+
+def save_model(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
+    """Save a model and its tokenizer in a directory, as training leaves them; the directory."""
+    model.save_pretrained(directory)
+    tokenizer.save_pretrained(directory)
+    return directory
 
 
 # In this process.
@@ -70,11 +101,21 @@ def recipe_module(path: str) -> ModuleType:
     return module
 
 
-def call_recipe(path: str, *arguments: object) -> None:
-    """Call a recipe's `main` with this command line; errors of a user end in SystemExit."""
-    module = recipe_module(path)
-    with patch.object(sys, "argv", [module.__file__, *map(str, arguments)]):
+def call_recipe(recipe: str | ModuleType, *words: object) -> None:
+    """Call a recipe's `main` with these options; a module may be patched. Errors of a user end in SystemExit."""
+    module = recipe_module(recipe) if isinstance(recipe, str) else recipe
+    with patch.object(sys, "argv", [module.__file__, *map(str, words)]):
         module.main()
+
+
+def refusal(recipe: str | ModuleType, *words: object) -> str:
+    """The one line with which a recipe refuses these options."""
+    with pytest.raises(SystemExit) as stop:
+        call_recipe(recipe, *words)
+    message = str(stop.value.code)
+    assert re.match(r"\w+\.py: ", message)
+    assert len(message.splitlines()) == 1
+    return message
 
 
 def run_recipe(path: str, *arguments: object, folder: Path | None = None) -> subprocess.CompletedProcess:
@@ -191,19 +232,12 @@ def start_ranks(
 
 
 def option_words(settings: Mapping[str, object]) -> list[str]:
-    """These options on a command line; a tuple has several values."""
+    """These options on a command line; a list or tuple has several values, and None is left out."""
     words = []
     for name, value in settings.items():
-        words += [f"--{name}", *map(str, value if isinstance(value, tuple) else (value,))]
+        if value is not None:
+            words += [f"--{name}", *map(str, value if isinstance(value, list | tuple) else (value,))]
     return words
-
-
-def start_training(settings: Mapping[str, object], processes: int, folder: Path) -> list[subprocess.Popen]:
-    """Start train_wmt.py with these options on one process, or as ranks of one group."""
-    command = [TRAIN_WMT, *option_words(settings)]
-    if processes == 1:
-        return [start_python(command, folder=folder)]
-    return start_ranks(command, processes, folder=folder)
 
 
 def _finish(process: subprocess.Popen, stdin: str | None, timeout: float) -> subprocess.CompletedProcess:
@@ -247,6 +281,13 @@ def limit_of_files(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+class Terminal(io.StringIO):
+    """Keeps what is shown."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Code:

@@ -26,9 +26,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from helpers import TINY, start_training, write_pairs
-
-from vaswani_transformer.data.phrasebook import phrasebook
+from helpers import TINY, TRAIN_WMT, option_words, start_python, start_ranks, write_splits
 
 
 STEPS = 20
@@ -79,7 +77,11 @@ class Training:
         settings: dict[str, object] = {**SETTINGS, "output_dir": self.output_dir, "resume": resume}
         if self.virtual_ranks:
             settings["virtual_ranks"] = self.virtual_ranks
-        self.ranks = start_training(settings, processes, self.folder)
+        command = [TRAIN_WMT, *option_words(settings)]
+        if processes == 1:
+            self.ranks = [start_python(command, folder=self.folder)]
+        else:
+            self.ranks = start_ranks(command, processes, folder=self.folder)
 
     def ended(self) -> bool:
         """Whether all ranks have ended; raises if one has failed."""
@@ -193,8 +195,7 @@ def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder:
         TrialError: A training did not end as the undisturbed one.
     """
     chance = random.Random(seed)
-    for split, size in (("train", 300), ("test", 4)):
-        write_pairs(phrasebook(split)[:size], folder / f"{split}.en", folder / f"{split}.de")
+    write_splits(folder, train=300, test=4)
     groups = [processes] if virtual_ranks else [[count] for count in processes]
     for number, group in enumerate(groups):
         share = kills * (number + 1) // len(groups) - kills * number // len(groups)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import get_args
 
 import torch
+from helpers import save_model
 from torch import nn
-from transformers import BatchEncoding
+from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniForConstituencyParsing
 from vaswani_transformer.model.parse_sequence_vaswani import ParseLabels
@@ -20,6 +21,7 @@ EOS = 1
 POSITION_ENCODINGS = get_args(VaswaniConfig.__annotations__["position_encoding"])
 SOURCES = [[7, 8, 9, 4, 5, 1], [7, 1], [30, 4, 1], [12, 31, 22, 39, 17, 6, 8, 1], [5, 5, 5, 5, 1], [1], [20, 13, 1]]
 PARSE_LABELS = ParseLabels(tags=frozenset({"DT", "NN", "VB", "."}), phrases=frozenset({"NP", "S", "VP"}))
+GOLD = "((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n((S (NP-SBJ (-NONE- *)) (VP (VB Go)) (. .)))\n"
 PARSED = ["The cat sat .", "WHO SAW THE CAT ?", "Cats .", "unseen wörds 🐈 and ( brackets )"]
 
 
@@ -74,6 +76,15 @@ def talkative() -> VaswaniForConditionalGeneration:
 
 def penalty(length: int, alpha: float, penalty_type: str) -> float:
     return ((5 + length) / 6) ** alpha if penalty_type == "gnmt" else length**alpha
+
+
+@torch.no_grad()
+def translate_alone(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, **options: object) -> str:
+    """The translation of one text by `generate`, with options of it; a blank text has none."""
+    if not text.strip():
+        return ""
+    output = model.generate(**tokenizer(text.strip(), return_tensors="pt"), **options)
+    return tokenizer.decode(output[0], skip_special_tokens=True)
 
 
 class Numbers:
@@ -156,6 +167,4 @@ def make_parser(directory: Path, **changes: object) -> Path:
     config = VaswaniParsingConfig(vocab_size=290, target_vocab_size=3 + len(PARSE_LABELS.names), **sizes)
     model = VaswaniForConstituencyParsing(config).eval()
     model.generation_config.max_new_tokens_over_source = 20
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
+    return save_model(directory, model, tokenizer)

@@ -11,7 +11,8 @@ from unittest.mock import patch
 import pytest
 import torch
 from corpus_folder import Folder
-from helpers import REPOSITORY
+from distributed_step import Clock
+from helpers import REPOSITORY, save_model
 from hypothesis import settings
 from models import talkative
 from transformers import (
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 SHARED_DATA = REPOSITORY.parent / "shared" / "data"
 
-settings.register_profile("tests", max_examples=50)  # other examples in each run
+# Other examples in each run; neither the clock nor an earlier run decides a test.
+settings.register_profile("tests", max_examples=50, deadline=None, database=None)
 settings.load_profile("tests")
 
 
@@ -107,6 +109,14 @@ def stock_trainer(tmp_path: Path, tokenizer: VaswaniTokenizer) -> Callable[..., 
 
 
 @pytest.fixture
+def clock() -> Iterator[Clock]:
+    """The clock that trainings read; a step takes two seconds, or what the test says."""
+    clock = Clock(2.0)
+    yield clock
+    clock.stop()
+
+
+@pytest.fixture
 def talkative_model() -> VaswaniForConditionalGeneration:
     """A model whose sentences end at different lengths, as a trained one's do."""
     return talkative()
@@ -136,10 +146,7 @@ def saved_model(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFa
     config = VaswaniConfig(
         vocab_size=len(tokenizer), d_model=16, d_ff=32, num_heads=2, encoder_layers=1, decoder_layers=1
     )
-    directory = tmp_path_factory.mktemp("model")
-    VaswaniForConditionalGeneration(config).save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
+    return save_model(tmp_path_factory.mktemp("model"), VaswaniForConditionalGeneration(config), tokenizer)
 
 
 @pytest.fixture(scope="session")
@@ -150,10 +157,25 @@ def lively_model(saved_model: Path, tokenizer: VaswaniTokenizer, tmp_path_factor
     for weight in model.parameters():
         if weight.dim() == 2:
             weight.data *= 3
-    directory = tmp_path_factory.mktemp("lively")
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
+    return save_model(tmp_path_factory.mktemp("lively"), model, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def loaded_model(lively_model: Path) -> VaswaniForConditionalGeneration:
+    """The model of `lively_model`."""
+    return AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
+
+
+@pytest.fixture(scope="session")
+def two_way(lively_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the lively model as one of both directions, so that its translations depend on the tag."""
+    corpus = (sentence for pair in phrasebook("validation") for sentence in pair)
+    tokenizer = VaswaniTokenizer.train(corpus, 400, show_progress=False, special_tokens=["<2en>", "<2de>"])
+    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model)
+    languages = {"source_language": "en", "target_language": "de", "language_tags": {"en": 398, "de": 399}}
+    model.config.update(languages)
+    model.generation_config.max_new_tokens = 8
+    return save_model(tmp_path_factory.mktemp("two_way"), model, tokenizer)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from accelerate.data_loader import BatchSamplerShard
 from accelerate.state import AcceleratorState, GradientState
 from datasets import Dataset
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -25,7 +25,6 @@ from vaswani_transformer.data.batching import (
 )
 
 
-PROPERTY = settings(deadline=None, database=None)
 MANY = (1, 2, 8, 6)  # 6: three processes of two accumulation steps each
 PAIR = st.tuples(st.integers(1, 9), st.integers(1, 9))
 LENGTHS = st.lists(PAIR, min_size=1, max_size=60)
@@ -87,7 +86,6 @@ def random_lengths(count: int, longest: int) -> list[tuple[int, int]]:
     return [tuple(pair) for pair in lengths.tolist()]
 
 
-@PROPERTY
 @given(LENGTHS, st.integers(9, 60), st.integers(9, 60), st.integers(1, 5))
 @example([(1, 1)] * 8 + [(5, 5)], 10, 10, 1)  # fewer short sentences than fill a batch
 @example([(9, 1)] * 3 + [(1, 2)] * 9, 20, 40, 2)  # the longest sources are not with the longest targets
@@ -103,7 +101,6 @@ def test_a_plan_is_that_of_the_greedy_loop(lengths, source_tokens, target_tokens
     assert [index for batch in plan.batches[::-1] for index in batch] == plan.order.tolist()
 
 
-@PROPERTY
 @given(LENGTHS, st.integers(9, 60), st.integers(1, 4), st.integers(0, 3))
 def test_pairs_are_exchanged_within_windows_only(lengths, tokens, window, epoch):
     source, target = zip(*lengths, strict=True)
@@ -117,7 +114,6 @@ def test_pairs_are_exchanged_within_windows_only(lengths, tokens, window, epoch)
         assert len({of_pair[index] for index in batch}) == 1
 
 
-@PROPERTY
 @given(mixtures(), st.integers(9, 60), st.integers(9, 60), st.integers(1, 4))
 def test_an_epoch_has_every_pair_of_the_corpus_and_so_many_of_each_other(mixture, source_tokens, target_tokens, window):
     lengths, mixed = mixture
@@ -139,7 +135,6 @@ def test_an_epoch_has_every_pair_of_the_corpus_and_so_many_of_each_other(mixture
     assert len(batches) == len(sizes[0])
 
 
-@PROPERTY
 @given(mixtures(DIVISIBLE), BUDGET, BUDGET, st.integers(0, 5), st.integers(0, 3))
 @example(([(9, 9)] * 17, []), 16 * 9, 16 * 9, 0, 0)  # one sentence more than a batch holds: too few for the parts, once
 @example(([(1, 1)] * 100 + [(9, 9)] * 17, []), 16 * 9, 16 * 9, 0, 0)
@@ -155,7 +150,6 @@ def test_global_batches_are_the_same_on_any_number_of_processes_and_steps(
         assert all(batches)  # no part is empty
 
 
-@PROPERTY
 @given(DIVISIBLE, BUDGET, st.sampled_from(MANY), st.integers(0, 5))
 def test_the_costliest_batch_opens_the_first_epoch(lengths, tokens, parts, seed):
     """By memory: a target token, with its logits, needs about three times as much as a source token."""
@@ -164,7 +158,6 @@ def test_the_costliest_batch_opens_the_first_epoch(lengths, tokens, parts, seed)
     assert costs[0] == max(costs)
 
 
-@PROPERTY
 @given(mixtures(DIVISIBLE), BUDGET, BUDGET, st.sampled_from(MANY))
 def test_the_share_of_padding_is_that_of_the_micro_batches_of_the_first_epoch(
     mixture, source_tokens, target_tokens, parts
@@ -266,7 +259,6 @@ def smallest_maximum(batch: list[tuple[int, int]], parts: int) -> int:
     return min(max(cost(batch[first:end], 2) for first, end in pairwise(division)) for division in divisions)
 
 
-@PROPERTY
 @given(st.lists(st.lists(PAIR, min_size=4, max_size=9), min_size=1, max_size=4), st.integers(1, 4))
 @example([[(1, 1)] * 4 + [(9, 9)]], 4)
 @example([[(9, 1), (1, 1), (1, 1), (1, 9)]], 2)

@@ -112,6 +112,8 @@ def test_a_command_is_its_recipe(tmp_path, saved_model):
     refused = run_recipe(COMMAND, "train", "--config", "demo", "--virtual_ranks", "-1", folder=tmp_path)
     assert refused.returncode == 1
     assert refused.stderr.startswith("vaswani train: virtual_ranks: must be at least")
+    failed = run_recipe(COMMAND, "average", "--run", tmp_path, "--last", 2, "--output", "out", folder=tmp_path)
+    assert failed.stderr == f"vaswani average: run, last: {tmp_path} has 0 checkpoints; give at most as many\n"
     unknown = run_python(["-m", "vaswani_transformer", "tranlate"], folder=tmp_path)
     assert unknown.returncode == 1
     assert unknown.stderr.startswith("vaswani: there is no command 'tranlate'; give one of average, convert, ")

@@ -1,16 +1,14 @@
 """Confidence: a monotone curve from log-probability to chrF, fitted on a development set and kept by the model."""
 
-import json
 import logging
 import shutil
 
 import numpy as np
 import pytest
-from helpers import call_recipe
+from helpers import call_recipe, change_json, write_pairs
 from sacrebleu.metrics import CHRF
 from transformers import GenerationConfig, pipeline
 
-from vaswani_transformer import VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.evaluation.confidence import fit_curve, measure_confidence
@@ -111,16 +109,13 @@ def test_between_points_the_curve_is_linear_and_outside_there_is_none(value):
 @pytest.fixture
 def development_set(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    pairs = [*phrasebook("test")[:200], ("", "")]
-    for name, lines in zip(("valid.en", "valid.de"), zip(*pairs, strict=True), strict=True):
-        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_pairs([*phrasebook("test")[:200], ("", "")], tmp_path / "valid.en", tmp_path / "valid.de")
     return ["--source", "valid.en", "--reference", "valid.de"]
 
 
 def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_path, capsys):
     model = shutil.copytree(lively_model, tmp_path / "model")
-    settings = json.loads((model / "generation_config.json").read_text(encoding="utf-8"))
-    (model / "generation_config.json").write_text(json.dumps({**settings, "max_new_tokens": 6}), encoding="utf-8")
+    change_json(model / "generation_config.json", max_new_tokens=6)
     before = pipeline("translation", model=str(model))("Dogs!", return_scores=True)[0]
     assert before["confidence"] is None
     Manifest.from_files(model, MODEL_FILES).save(model)
@@ -193,24 +188,15 @@ def test_only_the_best_translation_of_the_models_own_search_has_a_confidence(cha
     assert translator("Dogs!", return_scores=True)[0]["confidence"] is None
 
 
-def test_each_direction_has_its_own_curve(development_set, lively_model, tmp_path):
-    corpus = (sentence for pair in phrasebook("validation") for sentence in pair)
-    tokenizer = VaswaniTokenizer.train(corpus, 400, show_progress=False, special_tokens=["<2en>", "<2de>"])
-    network, model = open_model(lively_model).load(), tmp_path / "model"
-    languages = {"source_language": "en", "target_language": "de", "language_tags": {"en": 398, "de": 399}}
-    network.config.update(languages)
-    network.generation_config.max_new_tokens = 6
-    network.save_pretrained(model)
-    tokenizer.save_pretrained(model)
-    curves = {"de": [[-9.0, 10.0], [0.0, 20.0]], "en": [[-9.0, 60.0], [0.0, 70.0]]}
-    open_model(model).update_config(confidence_curve={"en": curves["en"]})
-    translator = pipeline("translation", model=str(model))
-    assert translator("Dogs!", tgt_lang="de", return_scores=True)[0]["confidence"] is None
-    assert 60 <= translator("Dogs!", tgt_lang="en", return_scores=True)[0]["confidence"] <= 70
+def test_each_direction_has_its_own_curve(development_set, two_way, tmp_path):
+    model = shutil.copytree(two_way, tmp_path / "model")
+    into_english = {"en": [[-9.0, 60.0], [0.0, 70.0]]}
+    open_model(model).update_config(confidence_curve=into_english)
     options = ["--source_language", "en", "--target_language", "de", "--confidence", "--output_dir", "scores"]
     call_recipe("score.py", "--model", model, *development_set, *options)
     kept = open_model(model).config.confidence_curve
-    assert kept == {"en": curves["en"], "de": ScoreRecord.load(tmp_path / "scores" / "results.json").confidence.curve}
+    measured = ScoreRecord.load(tmp_path / "scores" / "results.json").confidence.curve
+    assert kept == {**into_english, "de": measured}
     open_model(model).update_config(confidence_search={"num_beams": 9})  # as of a search that the model has no longer
     call_recipe("score.py", "--model", model, *development_set, *options, "--overwrite")
-    assert open_model(model).config.confidence_curve == {"de": kept["de"]}
+    assert open_model(model).config.confidence_curve == {"de": measured}

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
-from helpers import call_recipe, run_recipe, start_python
+from helpers import Terminal, call_recipe, start_python
 from rich.table import Table
 from safetensors import SafetensorError
 
@@ -56,11 +56,6 @@ def test_lines_are_broken_in_terminals_alone():
     assert max(map(len, terminal.splitlines())) == 40
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize("disable", [False, True])
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
 def test_a_bar_is_for_terminals(stream, disable):
@@ -91,17 +86,6 @@ def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, st
     assert shown.startswith(f"some.py: {line}")
     assert len(shown.splitlines()) == 1
     assert stop.value.code == (shown if status == 1 else status)
-
-
-def test_the_command_that_was_called_begins_the_line_and_is_in_the_help(tmp_path):
-    """`vaswani average`, not average.py, which has another place in a wheel."""
-    command = "../vaswani_transformer/__main__.py"
-    failed = run_recipe(command, "average", "--run", tmp_path, "--last", 2, "--output", tmp_path / "out")
-    assert failed.stderr == f"vaswani average: run, last: {tmp_path} has 0 checkpoints; give at most as many\n"
-    assert run_recipe(command, "average", "--lst", 2).stderr.startswith("vaswani average: ")
-    text = run_recipe(command, "train", "--help").stdout
-    assert "    vaswani train --config demo.yaml\n" in text
-    assert "8gpu.yaml -m vaswani_transformer train --config wmt14_en_de_base.yaml\n" in text
 
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes"), KeyError("x")])

@@ -20,7 +20,7 @@ from foreign_models import (
     trained_weights,
     untrained,
 )
-from helpers import call_recipe
+from helpers import call_recipe, save_model
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
@@ -214,9 +214,7 @@ def saved_source(request, tmp_path_factory) -> Path:
     model = untrained(kind, **changes)
     model.generation_config.update(num_beams=3, max_length=30)
     teach(model, tokenizer(TEXTS, return_tensors="pt", padding=True)["input_ids"])
-    model.save_pretrained(folder / "model")
-    tokenizer.save_pretrained(folder / "model")
-    return folder / "model"
+    return save_model(folder / "model", model, tokenizer)
 
 
 def translations(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[str]:

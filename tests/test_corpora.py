@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from corpus_folder import COMPRESS, PAIRS, error_of, load
 from datasets import Dataset
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from vaswani_transformer.data import sources
@@ -74,7 +74,6 @@ def test_rows_lie_in_the_given_cache_and_are_read_once(folder, monkeypatch):
     assert load(*names, cache_dir=cache) == PAIRS
 
 
-@settings(deadline=None, database=None)
 @given(st.integers(1, 200), st.integers(1, 250))
 def test_a_sample_is_spread_evenly(length, count):
     chosen = evenly_spaced(length, count).tolist()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers import call_recipe, free_port, watched_tab
-from transformers import AutoModelForSeq2SeqLM, pipeline
+from transformers import pipeline
 
 
 HOSTILE = "<img src=x onerror=alert(1)> ${alert(2)}"
@@ -24,16 +24,11 @@ def demo() -> ModuleType:
     return demo
 
 
-@pytest.fixture(scope="module")
-def model(lively_model) -> Any:
-    return AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
-
-
-def test_each_sentence_has_the_hypotheses_and_the_alignment_of_the_pipeline(demo, model, tokenizer):
+def test_each_sentence_has_the_hypotheses_and_the_alignment_of_the_pipeline(demo, loaded_model, tokenizer):
     sentences = ["The old man reads a book.", "Who sleeps?"]
-    text, result = demo.translate_text(model, tokenizer, "  ".join(sentences), **SEARCH)
+    text, result = demo.translate_text(loaded_model, tokenizer, "  ".join(sentences), **SEARCH)
     options = {"return_alignment": True, "num_return_sequences": SEARCH["num_beams"], **SEARCH}
-    expected = pipeline("translation", model=model, tokenizer=tokenizer)(sentences, **options)
+    expected = pipeline("translation", model=loaded_model, tokenizer=tokenizer)(sentences, **options)
     assert text == "  ".join(hypotheses[0]["translation_text"] for hypotheses in expected)
     assert re.findall('<h2 dir="auto">(.*?)</h2>', result) == sentences
     cells = []
@@ -47,8 +42,8 @@ def test_each_sentence_has_the_hypotheses_and_the_alignment_of_the_pipeline(demo
     assert [html.unescape(cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", result, re.DOTALL)] == cells
 
 
-def test_what_is_shown_is_escaped(demo, model, tokenizer):
-    _, result = demo.translate_text(model, tokenizer, HOSTILE, **SEARCH)
+def test_what_is_shown_is_escaped(demo, loaded_model, tokenizer):
+    _, result = demo.translate_text(loaded_model, tokenizer, HOSTILE, **SEARCH)
     assert "<img" not in result
     assert html.escape("<img") in result
 
@@ -62,20 +57,21 @@ def test_the_recipe_serves_where_it_is_told(demo, lively_model, monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def address(demo, model, tokenizer) -> Iterator[str]:
+def address(demo, loaded_model, tokenizer) -> Iterator[str]:
     """Address of a page that is served."""
-    page = demo.demo_page(model, tokenizer, "a <b>model</b>", **SEARCH)
+    page = demo.demo_page(loaded_model, tokenizer, "a <b>model</b>", **SEARCH)
     _, url, _ = page.launch(server_port=free_port(), prevent_thread_lock=True, quiet=True, **demo.LOOK)
     yield url
     page.close()
 
 
 @pytest.mark.system
-def test_programs_translate_explore_and_are_told_what_is_wrong(address, demo, model, tokenizer):
+def test_programs_translate_explore_and_are_told_what_is_wrong(address, demo, loaded_model, tokenizer):
     from gradio_client import Client
 
     client = Client(address, verbose=False)
-    assert client.predict(HOSTILE, api_name="/translate") == demo.translate_text(model, tokenizer, HOSTILE, **SEARCH)
+    expected = demo.translate_text(loaded_model, tokenizer, HOSTILE, **SEARCH)
+    assert client.predict(HOSTILE, api_name="/translate") == expected
     frame = client.predict("The <cat>.", api_name="/explore")
     assert frame.startswith('<iframe sandbox="allow-scripts"')
     assert "<cat>" not in frame
@@ -99,7 +95,7 @@ def tab(request, browser, address) -> Iterator[Any]:
 
 @pytest.mark.system
 @pytest.mark.parametrize("source", ["The cat.", HOSTILE, "שלום עולם"])
-def test_a_sentence_is_translated_and_explored_by_keyboard(tab, demo, model, tokenizer, source):
+def test_a_sentence_is_translated_and_explored_by_keyboard(tab, demo, loaded_model, tokenizer, source):
     tab.get_by_label("Text").first.focus()
     tab.keyboard.type(source)
     for name in ("Translate", "Explore"):
@@ -109,7 +105,7 @@ def test_a_sentence_is_translated_and_explored_by_keyboard(tab, demo, model, tok
     tab.locator(".result td").first.wait_for()
     assert (
         tab.get_by_label("Translation").first.input_value()
-        == demo.translate_text(model, tokenizer, source, **SEARCH)[0]
+        == demo.translate_text(loaded_model, tokenizer, source, **SEARCH)[0]
     )
     assert tab.locator(".result h2").text_content() == source
     assert tab.locator("img[src=x]").count() == 0
@@ -120,7 +116,7 @@ def test_a_sentence_is_translated_and_explored_by_keyboard(tab, demo, model, tok
 
 @pytest.mark.system
 @pytest.mark.parametrize("button", ["Translate", "Explore"])
-def test_results_of_another_text_are_cleared(tab, model, tokenizer, button):
+def test_results_of_another_text_are_cleared(tab, loaded_model, tokenizer, button):
     text, details, frame = tab.get_by_label("Text").first, tab.locator(".result"), tab.locator("iframe[title=Explorer]")
     start, explore = (tab.get_by_role("button", name=re.compile(name)) for name in ("Translate", "Explore"))
     text.fill("The cat. Who sleeps?")

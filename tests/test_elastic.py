@@ -20,7 +20,7 @@ TESTS = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
-def folder(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tokenizer: VaswaniTokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model and its tokenizer."""
     folder = tmp_path_factory.mktemp("elastic")
     make_model().save_pretrained(folder / "model")
@@ -40,16 +40,16 @@ def comparable(logs: list[dict[str, float]]) -> list[dict[str, float]]:
     return [{name: entry[name] for name in names} for entry in logs if "loss" in entry]
 
 
-def test_a_restart_with_another_number_of_processes_changes_no_bit(folder: Path) -> None:
-    train_on(folder, "alone")
-    for rank in run_ranks([TESTS / "elastic_run.py", folder, "restarted", "3"], 3):
+def test_a_restart_with_another_number_of_processes_changes_no_bit(saved: Path) -> None:
+    train_on(saved, "alone")
+    for rank in run_ranks([TESTS / "elastic_run.py", saved, "restarted", "3"], 3):
         assert rank.returncode == 0, rank.stderr[-4000:]
-    stopped = [torch.load(folder / f"restarted-{rank}.pt") for rank in range(3)]
+    stopped = [torch.load(saved / f"restarted-{rank}.pt") for rank in range(3)]
     assert [found["world_size"] for found in stopped] == [3, 3, 3]
     for found in stopped[1:]:
         assert_equal_bits(found["weights"], stopped[0]["weights"])
-    train_on(folder, "restarted")  # from the checkpoint of the second step
-    alone, found = (torch.load(folder / f"{name}-0.pt") for name in ("alone", "restarted"))
+    train_on(saved, "restarted")  # from the checkpoint of the second step
+    alone, found = (torch.load(saved / f"{name}-0.pt") for name in ("alone", "restarted"))
     assert_equal_bits(found["weights"], alone["weights"])
     assert comparable(found["logs"]) == comparable(alone["logs"])
     assert [entry["step"] for entry in comparable(found["logs"])] == list(range(1, STEPS + 1))
@@ -62,14 +62,14 @@ def pairwise(terms: list[torch.Tensor]) -> torch.Tensor:
     return terms[0]
 
 
-def test_a_step_is_the_tree_sum_of_plain_backward_passes(folder: Path, tmp_path: Path) -> None:
+def test_a_step_is_the_tree_sum_of_plain_backward_passes(saved: Path, tmp_path: Path) -> None:
     recorder = GradientRecorder()
-    trainer = elastic_trainer(folder, tmp_path, max_steps=1, callbacks=[recorder])
+    trainer = elastic_trainer(saved, tmp_path, max_steps=1, callbacks=[recorder])
     trainer.get_train_dataloader()
     parts = [trainer.train_dataset[part] for part in list(trainer.batch_sampler)[:VIRTUAL_RANKS]]
     trainer.train()
 
-    model = VaswaniForConditionalGeneration.from_pretrained(folder / "model", dropout=0.1).train()
+    model = VaswaniForConditionalGeneration.from_pretrained(saved / "model", dropout=0.1).train()
     rows = [[{"input_ids": i, "labels": o} for i, o in zip(*part.values(), strict=True)] for part in parts]
     tokens = sum(len(labels) for part in parts for labels in part["labels"])
     gradients = []
@@ -86,9 +86,9 @@ def test_a_step_is_the_tree_sum_of_plain_backward_passes(folder: Path, tmp_path:
     assert any(not torch.equal(in_turn[name], expected[name]) for name in expected), "else the order is not tested"
 
 
-def test_masks_differ_between_virtual_ranks_and_steps(folder: Path, tmp_path: Path) -> None:
+def test_masks_differ_between_virtual_ranks_and_steps(saved: Path, tmp_path: Path) -> None:
     states = []
-    trainer = elastic_trainer(folder, tmp_path, max_steps=2, save_strategy="no")
+    trainer = elastic_trainer(saved, tmp_path, max_steps=2, save_strategy="no")
     trainer.model.model.encoder.register_forward_pre_hook(
         lambda *_: states.append(tuple(torch.get_rng_state().tolist()))
     )
@@ -117,8 +117,8 @@ def test_the_tree_depends_on_the_number_of_virtual_ranks_alone(count: int, formu
     assert torch.equal(total, expected)
 
 
-def test_steps_and_epochs_do_not_depend_on_the_number_of_processes(folder: Path, tmp_path: Path) -> None:
-    trainer = elastic_trainer(folder, tmp_path)
+def test_steps_and_epochs_do_not_depend_on_the_number_of_processes(saved: Path, tmp_path: Path) -> None:
+    trainer = elastic_trainer(saved, tmp_path)
     loader = trainer.get_train_dataloader()
     assert len(loader) == STEPS_AN_EPOCH
     whole = list(trainer.batch_sampler)
@@ -129,14 +129,14 @@ def test_steps_and_epochs_do_not_depend_on_the_number_of_processes(folder: Path,
         assert list(chain.from_iterable(items)) == whole
 
 
-def test_what_does_not_go_with_elastic_training_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_what_does_not_go_with_elastic_training_is_refused(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^gradient_accumulation_steps: must be 1 in elastic training, is 2; "):
         VaswaniTrainingArguments(str(tmp_path), use_cpu=True, virtual_ranks=8, gradient_accumulation_steps=2)
     with pytest.raises(ValueError, match=r"^virtual_ranks: 8 virtual ranks cannot occupy 9 processes"):
         VirtualRanks(8, 9)
     with pytest.raises(ValueError, match=r"^average_tokens_across_devices: "):
         VaswaniTrainingArguments(str(tmp_path), use_cpu=True, average_tokens_across_devices=False)
-    elastic = elastic_trainer(folder, tmp_path)
+    elastic = elastic_trainer(saved, tmp_path)
     with pytest.raises(ValueError, match=r"^virtual_ranks: .*ElasticTrainer"):
         VaswaniTrainer(
             elastic.model, elastic.args, train_dataset=elastic.train_dataset, processing_class=elastic.processing_class

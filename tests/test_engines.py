@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import BOX, REPOSITORY, call_recipe
+from helpers import BOX, REPOSITORY, call_recipe, save_model, write_lines
 from models import distinct
 from tokenizers import normalizers
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase, pipeline
@@ -44,14 +44,13 @@ def saved(tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.TempPathF
     torch.manual_seed(0)  # some models translate all lines alike
     model = distinct(len(tokenizer))
     model.generation_config.max_new_tokens_over_source = 5
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    save_model(folder, model, tokenizer)
     export_ctranslate2(model, tokenizer, folder / "engine")
     return folder
 
 
 def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path):
-    (tmp_path / "input").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    write_lines(tmp_path / "input", LINES)
     export_ctranslate2(AutoModelForSeq2SeqLM.from_pretrained(saved), tokenizer, tmp_path / "other", "int8")
     options = ("--model", saved, "--input", tmp_path / "input", "--output", tmp_path / "found.jsonl")
     options += ("--split_sentences", "false", "--engine")
@@ -301,7 +300,7 @@ def test_the_chapters_server_translates_without_the_package_as_translate_py(tmp_
     capsys.readouterr()
     exec(compile(code, "README.md", "exec"), {})
     printed = capsys.readouterr().out
-    (tmp_path / "input").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_lines(tmp_path / "input", lines)
     options = ("--engine", tmp_path / "engine", "--split_sentences", "false", "--output", tmp_path / "output")
     call_recipe("translate.py", "--model", BOX, "--input", tmp_path / "input", *options)
     assert printed == (tmp_path / "output").read_text(encoding="utf-8")
@@ -316,7 +315,7 @@ def test_the_chapters_table_of_options_is_right(way, saved, tokenizer, cache, tm
     monkeypatch.chdir(shutil.copytree(saved, tmp_path / "model"))
     SavedModel("", ".", Path(), None, None).update_config(confidence_curve=[[-99.0, 10.0], [0.0, 90.0]])
     shutil.copytree(".", "runs/seed-2")
-    Path("input").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    write_lines(Path("input"), LINES)
     table = CHAPTER[CHAPTER.index("| option of `translate.py`") :].split("\n\n")[0]
     header, _, *rows = [line.strip("| ").split(" | ") for line in table.splitlines()]
     column = header[1:].index(way)

@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import watched_tab
-from transformers import AutoModelForSeq2SeqLM
 
-from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.visualization.alternatives import find_alternatives
 from vaswani_transformer.visualization.attention import merge_words, read_attention
 from vaswani_transformer.visualization.explorer import explore
@@ -28,17 +26,12 @@ SEARCH: dict[str, Any] = {"num_beams": 3, "max_new_tokens": 12}
 
 
 @pytest.fixture(scope="module")
-def model(lively_model) -> VaswaniForConditionalGeneration:
-    return AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
-
-
-@pytest.fixture(scope="module")
-def pages(model, tokenizer, tmp_path_factory) -> dict[str, Path]:
+def pages(loaded_model, tokenizer, tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     paths = {}
     for name, source in (("plain", "The old man reads a book."), ("hostile", HOSTILE)):
         paths[name] = folder / f"{name}.html"
-        explore(model, tokenizer, source, alternatives=2 if name == "plain" else 1, **SEARCH).save(paths[name])
+        explore(loaded_model, tokenizer, source, alternatives=2 if name == "plain" else 1, **SEARCH).save(paths[name])
     return paths
 
 
@@ -56,8 +49,8 @@ def test_the_page_names_no_address_and_allows_none(pages):
         assert f"{kind}-src 'sha256-{base64.b64encode(digest).decode()}'" in policy.replace("&#43;", "+")
 
 
-def test_a_notebook_shows_the_same_page_in_a_frame_that_can_do_nothing_else(model, tokenizer, pages):
-    shown = explore(model, tokenizer, HOSTILE, alternatives=1, **SEARCH)._repr_html_()
+def test_a_notebook_shows_the_same_page_in_a_frame_that_can_do_nothing_else(loaded_model, tokenizer, pages):
+    shown = explore(loaded_model, tokenizer, HOSTILE, alternatives=1, **SEARCH)._repr_html_()
     frame = re.fullmatch('<iframe sandbox="allow-scripts" [^<>]* srcdoc="([^"<>]*)"></iframe>', shown)
     assert html.unescape(frame[1]) == pages["hostile"].read_text(encoding="utf-8")
 
@@ -69,10 +62,10 @@ def test_text_is_escaped(pages):
     assert data_of(page)["source"] == HOSTILE
 
 
-def test_the_page_has_the_attention_and_the_search(model, tokenizer, pages):
+def test_the_page_has_the_attention_and_the_search(loaded_model, tokenizer, pages):
     data = data_of(pages["plain"].read_text(encoding="utf-8"))
-    trace = trace_search(model, tokenizer, data["source"], **SEARCH)
-    weights = read_attention(model, tokenizer, data["source"], trace.hypotheses[0].tokens)
+    trace = trace_search(loaded_model, tokenizer, data["source"], **SEARCH)
+    weights = read_attention(loaded_model, tokenizer, data["source"], trace.hypotheses[0].tokens)
     for kind, stored in data["attention"].items():
         rows, columns, values = merge_words(weights).select(kind)
         assert (stored["rows"], stored["columns"]) == (rows, columns)
@@ -80,7 +73,7 @@ def test_the_page_has_the_attention_and_the_search(model, tokenizer, pages):
         assert np.abs(bytes_ / 255 - values).max() <= 0.5 / 255 + 1e-6
     assert data["translation"] == trace.hypotheses[0].text
     assert [word["text"] for word in data["words"]] == data["attention"]["cross"]["rows"]
-    choices = find_alternatives(model, tokenizer, data["source"], trace.hypotheses[0].tokens, 2, **SEARCH)
+    choices = find_alternatives(loaded_model, tokenizer, data["source"], trace.hypotheses[0].tokens, 2, **SEARCH)
     assert [choice["text"] for word in data["words"] for choice in word["choices"]] == [each.text for each in choices]
     assert any(len(word["choices"]) > 1 for word in data["words"])
     for word in data["words"]:
@@ -91,8 +84,8 @@ def test_the_page_has_the_attention_and_the_search(model, tokenizer, pages):
         assert step["candidates"] == [pytest.approx(vars(candidate), abs=1e-4) for candidate in expected.candidates]
 
 
-def test_a_given_translation_is_shown(model, tokenizer):
-    data = data_of(explore(model, tokenizer, "The man", "Der Mann", alternatives=0, **SEARCH).page)
+def test_a_given_translation_is_shown(loaded_model, tokenizer):
+    data = data_of(explore(loaded_model, tokenizer, "The man", "Der Mann", alternatives=0, **SEARCH).page)
     assert data["isGiven"]
     assert [word["text"] for word in data["words"]] == ["Der", "Mann", "</s>"]
     assert data["attention"]["cross"]["columns"] == ["The", "man", "</s>"]
@@ -100,16 +93,16 @@ def test_a_given_translation_is_shown(model, tokenizer):
     assert len(choices) == len(tokenizer(text_target="Der Mann").input_ids)
 
 
-def test_of_a_text_the_first_sentence_is_shown(model, tokenizer, caplog):
+def test_of_a_text_the_first_sentence_is_shown(loaded_model, tokenizer, caplog):
     logging.getLogger("transformers").propagate = True
     text, note = "The old man reads. Who sleeps?", "The first of 2 sentences."
-    first = explore(model, tokenizer, "The old man reads.", alternatives=0, **SEARCH).page
-    shown = explore(model, tokenizer, text, alternatives=0, **SEARCH).page
+    first = explore(loaded_model, tokenizer, "The old man reads.", alternatives=0, **SEARCH).page
+    shown = explore(loaded_model, tokenizer, text, alternatives=0, **SEARCH).page
     assert note in shown
     assert note not in first
     assert data_of(shown) == data_of(first)
     assert not caplog.records
-    whole = explore(model, tokenizer, text, "Der Mann liest. Wer?", alternatives=0, **SEARCH).page
+    whole = explore(loaded_model, tokenizer, text, "Der Mann liest. Wer?", alternatives=0, **SEARCH).page
     assert data_of(whole)["source"] == text
     assert note not in whole
     assert caplog.records[0].getMessage().startswith("target: applies to a single sentence")

@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from helpers import call_recipe, write_pairs
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data.phrasebook import phrasebook
 
@@ -22,10 +21,8 @@ def corpus(tmp_path, monkeypatch):
 
 
 @torch.no_grad()
-def by_hand(directory, source, target):
+def by_hand(model, tokenizer, source, target):
     """Nats per sub-word of one target, by the model's own loss."""
-    tokenizer = AutoTokenizer.from_pretrained(directory)
-    model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
     return float(model(**tokenizer(source, text_target=target, return_tensors="pt")).loss)
 
 
@@ -34,13 +31,13 @@ def rows_of(path):
 
 
 @pytest.mark.parametrize("is_dual", [False, True])
-def test_the_least_probable_pairs_are_removed(is_dual, corpus, lively_model, capsys):
+def test_the_least_probable_pairs_are_removed(is_dual, corpus, lively_model, loaded_model, tokenizer, capsys):
     more = ["--reverse_model", lively_model] if is_dual else []
     call_recipe("filter.py", "--model", lively_model, *more, *CORPUS, "--remove", "0.34", "--output", "o")
-    forward = [by_hand(lively_model, english, german) for english, german in PAIRS]
+    forward = [by_hand(loaded_model, tokenizer, english, german) for english, german in PAIRS]
     costs = forward
     if is_dual:
-        backward = [by_hand(lively_model, german, english) for english, german in PAIRS]
+        backward = [by_hand(loaded_model, tokenizer, german, english) for english, german in PAIRS]
         costs = [abs(f - r) + (f + r) / 2 for f, r in zip(forward, backward, strict=True)]
     worst = sorted(range(len(PAIRS)), key=lambda row: -costs[row])[:3]
     removed, kept = rows_of(corpus / "o" / "removed.jsonl"), rows_of(corpus / "o" / "kept.jsonl")

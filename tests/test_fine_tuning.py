@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from distributed_step import assert_equal_weights
 from foreign_models import fsmt_tokenizer, marian_tokenizer, untrained
-from helpers import call_recipe, write_pairs
+from helpers import call_recipe, change_json, option_words, refusal, save_model, write_pairs, write_splits
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from torch.nn import functional as F
@@ -47,21 +48,16 @@ RATE = ("lr_scheduler_type", "learning_rate")
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> dict[str, list[str]]:
-    folder = tmp_path_factory.mktemp("corpus")
-    splits = {"train": PAIRS, "test": phrasebook("test")[:3]}
-    return {
-        split: write_pairs(pairs, folder / f"{split}.en", folder / f"{split}.de") for split, pairs in splits.items()
-    }
+    return write_splits(tmp_path_factory.mktemp("corpus"), train=len(PAIRS), test=3)
+
+
+def options(corpus: dict[str, list[str]], **changes: Any) -> list[str]:
+    return option_words({**TUNED, **corpus, **changes})
 
 
 def tune(corpus: dict[str, list[str]], **changes: Any) -> Path:
-    """Run the recipe; an option that is None is left out, one that is True has no value. Returns `output_dir`."""
-    words: list[object] = []
-    for name, value in {**TUNED, **corpus, **changes}.items():
-        if value is not None:
-            values = value if isinstance(value, list) else [] if value is True else [value]
-            words += [f"--{name}", *values]
-    call_recipe("train_wmt.py", *words)
+    """Run the recipe; returns `output_dir`."""
+    call_recipe("train_wmt.py", *options(corpus, **changes))
     return Path(changes["output_dir"])
 
 
@@ -120,15 +116,13 @@ def test_configuration_search_and_tokenizer_are_the_parents_with_the_changes(tun
     assert {**saved[0], **last_call} == {**saved[1], **last_call}
 
 
-def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, corpus):
+def test_results_and_card_name_the_parent_and_its_scores(tuned, lively_model, loaded_model, tokenizer):
     record = RunRecord.load(tuned / "all_results.json")
     assert (record.parent.name, record.parent.is_on_hub) == (lively_model.name, False)
     assert record.settings.learning_rate == 3e-3
     for name in ("all_results.json", "README.md", "config.json"):  # the parent was given by its full name
         assert str(lively_model.parent) not in (tuned / name).read_text(encoding="utf-8")
-    parent = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
-    tokenizer = AutoTokenizer.from_pretrained(lively_model)
-    expected = smoothed_loss(parent, tokenizer, phrasebook("test")[:3], epsilon=0)
+    expected = smoothed_loss(loaded_model, tokenizer, phrasebook("test")[:3], epsilon=0)
     assert record.test_parent.perplexity.nats_per_token == pytest.approx(expected, rel=1e-5)
     assert record.test.perplexity.perplexity < record.test_parent.perplexity.perplexity
     card = ModelCard.load(tuned / "README.md")
@@ -161,8 +155,7 @@ def test_a_resumed_training_ends_with_the_same_bits_and_has_the_same_parent(
     with pytest.raises(SystemExit, match=r"it differs in .*model \(.*/lively\d* then, .*/model\d* now\)"):
         tune(corpus, model=saved_model, output_dir=run, max_steps=2, resume=True)
     tune(corpus, model=lively_model, output_dir=run, max_steps=2, resume=True)
-    found, expected = (load_file(path / "model.safetensors") for path in (run, tuned))
-    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+    assert_equal_weights(*(load_file(path / "model.safetensors") for path in (run, tuned)))
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +169,9 @@ def replay(corpus, tmp_path_factory) -> dict[str, Any]:
     return {**files, "synthetic": corpus["test"], **ratios, **budgets}
 
 
-def test_mixed_corpora_are_drawn_anew_also_after_resuming(corpus, replay, lively_model, tmp_path, capsys):
+def test_mixed_corpora_are_drawn_anew_also_after_resuming(
+    corpus, replay, lively_model, loaded_model, tokenizer, tmp_path, capsys
+):
     whole = tune(corpus, **replay, model=lively_model, output_dir=tmp_path / "whole", max_steps=8)
     printed = capsys.readouterr().out
     assert "replay: 40 sentence pairs (dropped: empty 0, too_long 0, ratio 0); 10 drawn per epoch" in printed
@@ -184,25 +179,22 @@ def test_mixed_corpora_are_drawn_anew_also_after_resuming(corpus, replay, lively
     assert 1.1 < epochs < 4  # the last step is another epoch's than the one that is resumed from
     parts = tune(corpus, **replay, model=lively_model, output_dir=tmp_path / "parts", max_steps=3)
     tune(corpus, **replay, model=lively_model, output_dir=parts, max_steps=8, resume=True)
-    found, expected = (load_file(path / "model.safetensors") for path in (parts, whole))
-    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+    assert_equal_weights(*(load_file(path / "model.safetensors") for path in (parts, whole)))
 
     record = RunRecord.load(whole / "all_results.json")
     assert {name: (mixed.ratio, mixed.cleaning["kept"]) for name, mixed in record.data.mixed.items()} == {
         "replay": (0.5, 40),
         "synthetic": (2.0, 3),
     }
-    parent = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
-    tokenizer = AutoTokenizer.from_pretrained(lively_model)
-    expected_loss = smoothed_loss(parent, tokenizer, phrasebook("test")[5:9], epsilon=0)
+    expected_loss = smoothed_loss(loaded_model, tokenizer, phrasebook("test")[5:9], epsilon=0)
     assert record.replay_test_parent.perplexity.nats_per_token == pytest.approx(expected_loss, rel=1e-5)
     line = "- Replay: replay.en and replay.de; 40 pairs kept; in each epoch 0.5 for each pair of the corpus, drawn anew"
     assert line in ModelCard.load(whole / "README.md").text
 
 
 def test_default_rate_and_budgets_make_the_model_learn(corpus, lively_model, tmp_path, capsys):
-    options = dict.fromkeys(("lr_scheduler_type", "learning_rate", "source_tokens", "target_tokens"))
-    run = tune(corpus, model=lively_model, output_dir=tmp_path / "run", **options)
+    left_out = dict.fromkeys((*RATE, "source_tokens", "target_tokens"))
+    run = tune(corpus, model=lively_model, output_dir=tmp_path / "run", **left_out)
     record = RunRecord.load(run / "all_results.json")
     rate = AutoModelForSeq2SeqLM.from_pretrained(run).config.d_model ** -0.5 * 100_000**-0.5
     assert record.settings.learning_rate == pytest.approx(rate, rel=0.05)
@@ -227,8 +219,7 @@ def test_a_converted_model_keeps_its_tokenizer_its_bias_and_its_search(corpus, t
     )
     parent = from_marian(source)
     parent.generation_config.update(num_beams=3, max_length=60)
-    parent.save_pretrained(tmp_path / "parent")
-    tokenizer.save_pretrained(tmp_path / "parent")
+    save_model(tmp_path / "parent", parent, tokenizer)
     run = tune(corpus, model=tmp_path / "parent", output_dir=tmp_path / "run", layer_norm_eps=None, max_steps=2)
     assert log(run)[0]["loss"] == pytest.approx(smoothed_loss(parent, tokenizer, PAIRS), rel=1e-5)
     result = AutoModelForSeq2SeqLM.from_pretrained(run)
@@ -240,20 +231,10 @@ def test_a_converted_model_keeps_its_tokenizer_its_bias_and_its_search(corpus, t
         assert again(text_target=text).input_ids == tokenizer(text_target=text).input_ids
 
 
-def refusal(corpus: dict[str, list[str]], folder: Path, **changes: Any) -> str:
-    with pytest.raises(SystemExit) as stop:
-        tune(corpus, output_dir=folder / "run", max_steps=1, **changes)
-    message = str(stop.value.code)
-    assert message.startswith("train_wmt.py: ")
-    assert len(message.splitlines()) == 1
-    assert not (folder / "run" / "checkpoint-1").exists()
-    return message
-
-
 def open_changed(model: Path, folder: Path, name: str, **fields: Any) -> SavedModel:
     """Open a copy of a model to start from, with other fields in one of its files."""
     path = shutil.copytree(model, folder / "parent") / name
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | fields), encoding="utf-8")
+    change_json(path, **fields)
     data = DataArguments(train=["phrasebook"], source_language="en", target_language="de")
     return open_parent(ModelArguments(model=str(path.parent)), data)[0]
 
@@ -275,7 +256,9 @@ def test_what_was_measured_on_the_parent_is_not_kept(lively_model, tmp_path):
     ],
 )
 def test_options_that_the_parent_decides_are_refused(corpus, lively_model, tmp_path, option, value, reason):
-    assert f"{option}: has no effect here; {reason}" in refusal(corpus, tmp_path, model=lively_model, **{option: value})
+    words = options(corpus, model=lively_model, output_dir=tmp_path / "run", max_steps=1, **{option: value})
+    assert f"{option}: has no effect here; {reason}" in refusal("train_wmt.py", *words)
+    assert not (tmp_path / "run" / "checkpoint-1").exists()
 
 
 def test_a_model_whose_tokenizer_does_not_encode_targets_is_refused(corpus, tmp_path):
@@ -283,9 +266,8 @@ def test_a_model_whose_tokenizer_does_not_encode_targets_is_refused(corpus, tmp_
     tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
     sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
     config = VaswaniConfig(vocab_size=len(other), **tokens, **sizes)
-    VaswaniForConditionalGeneration(config).save_pretrained(tmp_path / "fairseq")
-    other.save_pretrained(tmp_path / "fairseq")
-    message = refusal(corpus, tmp_path, model=tmp_path / "fairseq")
+    save_model(tmp_path / "fairseq", VaswaniForConditionalGeneration(config), other)
+    message = refusal("train_wmt.py", *options(corpus, model=tmp_path / "fairseq", output_dir=tmp_path / "run"))
     assert "the model's tokenizer has two vocabularies, and encodes with the source's only" in message
 
 

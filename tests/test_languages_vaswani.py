@@ -2,12 +2,13 @@ import json
 from pathlib import Path
 
 import pytest
-from helpers import call_recipe
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
+from helpers import call_recipe, write_lines
+from models import translate_alone
+from transformers import PreTrainedConfig, pipeline
 
-from vaswani_transformer import VaswaniConfig, VaswaniTokenizer
+from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.corpora import languages_to_score
-from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
 
@@ -15,7 +16,6 @@ from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_ba
 TWO_WAY = PreTrainedConfig(language_tags={"en": 8, "de_AT": 9}, source_language="en", target_language="de_AT")
 VARIETIES = PreTrainedConfig(language_tags={"en": 7, "pt": 8, "pt_BR": 9})
 THREE = PreTrainedConfig(language_tags={"en": 7, "de": 8, "fr": 9})
-SHORT = {"max_new_tokens": 8}
 
 
 @pytest.mark.parametrize(
@@ -50,25 +50,9 @@ def test_a_text_may_begin_with_its_tag():
     assert Directions(THREE).languages("<2fr>") == (None, "fr")
 
 
-@pytest.fixture(scope="module")
-def two_way(lively_model, tmp_path_factory) -> Path:
-    """A directory with the lively model as one of both directions, so that its translations depend on the tag."""
-    corpus = (sentence for pair in phrasebook("validation") for sentence in pair)
-    tokenizer = VaswaniTokenizer.train(corpus, 400, show_progress=False, special_tokens=["<2en>", "<2de>"])
-    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model)
-    languages = {"source_language": "en", "target_language": "de", "language_tags": {"en": 398, "de": 399}}
-    model.config.update(languages)
-    directory = tmp_path_factory.mktemp("two_way")
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    return directory
-
-
 def by_hand(directory: Path, text: str) -> str:
-    tokenizer = AutoTokenizer.from_pretrained(directory)
-    model = AutoModelForSeq2SeqLM.from_pretrained(directory)
-    ids = model.generate(**tokenizer(text, return_tensors="pt"), **SHORT)
-    return tokenizer.decode(ids[0], skip_special_tokens=True)
+    saved = open_model(directory)
+    return translate_alone(saved.load(), saved.tokenizer, text)
 
 
 def test_the_pipeline_adds_the_tag_of_the_target_language(two_way):
@@ -79,23 +63,22 @@ def test_the_pipeline_adds_the_tag_of_the_target_language(two_way):
     german = [{"translation_text": text} for text in into["de"]]
 
     named = pipeline("translation_en_to_de", model=str(two_way))
-    assert named(sources, **SHORT) == german
-    assert named(sources, tgt_lang="en", **SHORT) == english
+    assert named(sources) == german
+    assert named(sources, tgt_lang="en") == english
     built = pipeline("translation", model=str(two_way), src_lang="de", tgt_lang="en")
-    assert built(sources[0], **SHORT) == english[:1]
+    assert built(sources[0]) == english[:1]
     plain = pipeline("translation", model=str(two_way))
-    assert plain([f"<2en> {source}" for source in sources], **SHORT) == english
-    assert plain({"text": sources[0], "tgt_lang": "de"}, **SHORT) == german[:1]
-    assert list(plain((text for text in sources), src_lang="en", **SHORT)) == [german[:1], german[1:]]
-    assert plain(["", sources[1]], tgt_lang="de", **SHORT) == [{"translation_text": ""}, german[1]]
-    batches = translate_in_batches(plain.model, plain.tokenizer, sources, target_language="de", **SHORT)
+    assert plain([f"<2en> {source}" for source in sources]) == english
+    assert plain({"text": sources[0], "tgt_lang": "de"}) == german[:1]
+    assert list(plain((text for text in sources), src_lang="en")) == [german[:1], german[1:]]
+    assert plain(["", sources[1]], tgt_lang="de") == [{"translation_text": ""}, german[1]]
+    batches = translate_in_batches(plain.model, plain.tokenizer, sources, target_language="de")
     assert [ranked[0].text for ranked in in_order(batches)] == into["de"]
 
 
 def test_only_the_best_translation_into_a_measured_language_has_a_confidence(two_way):
     """The batch begins with the longest source, whose direction is not measured."""
     translator = pipeline("translation", model=str(two_way), num_return_sequences=2, return_scores=True)
-    translator.model.generation_config.max_new_tokens = 8
     translator.model.config.confidence_curve = {"de": [[-1e3, 1.0], [0.0, 90.0]]}
     english, german = translator(["<2en> Ein Mann und noch ein Mann.", "<2de> Dogs!"])
     assert [each["confidence"] is None for each in (*english, *german)] == [True, True, False, True]
@@ -106,7 +89,7 @@ def test_nothing_is_translated_into_a_language_that_was_not_chosen(two_way):
     translator = pipeline("translation", model=str(two_way))
     for text in ("Dogs!", ["<2de> A man.", "Dogs!"]):
         with pytest.raises(ValueError, match=unknown):
-            translator(text, **SHORT)
+            translator(text)
     for text in ("Dogs!", "The <2en> dogs!", "Dogs! <2de>"):
         with pytest.raises(ValueError, match=unknown):
             translator.model.generate(**translator.tokenizer(text, return_tensors="pt"))
@@ -118,11 +101,11 @@ def test_nothing_is_translated_into_a_language_that_was_not_chosen(two_way):
 
 def test_files_are_translated_into_the_language_named(two_way, tmp_path):
     lines = ["Dogs!", "", "A man.", "Dogs and dogs and dogs and dogs."]
-    (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    write_lines(tmp_path / "in.txt", lines)
     output = tmp_path / "out.jsonl"
 
     def translate(*options: str) -> list[dict[str, str]]:
-        files = ["--input", tmp_path / "in.txt", "--output", output, "--max_new_tokens", 8]
+        files = ["--input", tmp_path / "in.txt", "--output", output]
         call_recipe("translate.py", "--model", two_way, *files, *options)
         return [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
 

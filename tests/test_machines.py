@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers import REPOSITORY, TINY, TRAIN_WMT, call_recipe, free_port, option_words, start_ranks, write_pairs
+from helpers import REPOSITORY, TINY, TRAIN_WMT, call_recipe, free_port, option_words, start_ranks, write_splits
 
-from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
 
 
@@ -38,7 +37,7 @@ def machines(tmp_path: Path) -> list[Path]:
     folders = [tmp_path / name for name in ("first", "second", "alone")]
     for folder in folders:
         folder.mkdir()
-        write_pairs(phrasebook("train")[:300], folder / "train.en", folder / "train.de")
+        write_splits(folder, train=300)
     return folders
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from foreign_models import batch, same_logits, untrained
-from helpers import call_recipe, run_python, write_pairs
+from helpers import call_recipe, run_python, save_model, write_pairs
 from models import distinct, with_own_softmax
 from transformers import MarianMTModel
 
@@ -231,8 +231,7 @@ def test_parity_tells_the_search_from_the_weights(trained, tokenizer, exported):
 
 
 def test_the_recipe_exports_what_other_recipes_open(trained, tokenizer, tmp_path):
-    trained.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+    save_model(tmp_path / "model", trained, tokenizer)
     text, references = write_pairs(PAIRS[:6], tmp_path / "text", tmp_path / "references")
     output = tmp_path / "out"
     call_recipe("export.py", "--model", tmp_path / "model", "--to", "marian", "--output", output, "--text", text)

@@ -10,7 +10,7 @@ from urllib.parse import urlparse
 
 import pytest
 import torch
-from helpers import REPOSITORY, call_recipe, write_pairs
+from helpers import REPOSITORY, call_recipe, save_model, write_lines, write_pairs
 from models import distinct, with_own_softmax
 from transformers import AutoTokenizer
 
@@ -51,8 +51,7 @@ def exported(trained, tokenizer, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("export")
     model = copy.deepcopy(trained)
     model.generation_config.max_length = 90
-    model.save_pretrained(folder / "runs" / "demo")
-    tokenizer.save_pretrained(folder / "runs" / "demo")
+    save_model(folder / "runs" / "demo", model, tokenizer)
     write_pairs(PAIRS, folder / "news.en", folder / "references")
     chapter = (REPOSITORY / "vaswani_transformer" / "convert" / "README.md").read_text(encoding="utf-8")
     begin = "python recipes/export.py --model runs/demo --to onnx "
@@ -100,7 +99,7 @@ def test_the_recipe_reports_that_translations_are_the_same(exported):
 
 
 def test_translate_takes_it_in_place_of_the_model(exported, tmp_path):
-    (tmp_path / "input").write_text("".join(f"{line}\n" for line in ["", *SOURCES]), encoding="utf-8")
+    write_lines(tmp_path / "input", ["", *SOURCES])
     files = ("--input", tmp_path / "input", "--output", tmp_path / "output")
     call_recipe("translate.py", "--model", exported.parent / "demo", "--engine", exported, *files)
     assert (tmp_path / "output").read_text(encoding="utf-8").splitlines() == ["", *(german for _, german in PAIRS)]

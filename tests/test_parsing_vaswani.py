@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers import save_model
 from models import PARSED, make_parser
 from nltk import Tree
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
@@ -99,8 +100,7 @@ def test_what_no_parser_can_take_is_refused(parser, tmp_path):
 def test_a_translation_model_is_refused(tmp_path):
     tokenizer = VaswaniTokenizer.train(PARSED * 3, 280, show_progress=False)
     config = VaswaniConfig(vocab_size=280, d_model=8, d_ff=8, num_heads=1, encoder_layers=1, decoder_layers=1)
-    VaswaniForConditionalGeneration(config).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    save_model(tmp_path, VaswaniForConditionalGeneration(config), tokenizer)
     with pytest.raises(ValueError, match="has no labels of parses"):
         pipeline("constituency-parsing", model=str(tmp_path))("The cat .")
 

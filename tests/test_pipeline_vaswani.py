@@ -7,11 +7,11 @@ from functools import partial
 import pytest
 import torch
 from helpers import call_in_threads
+from models import translate_alone
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast, pipeline
 from transformers.pipelines.pt_utils import KeyDataset
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer import VaswaniTranslationPipeline as TranslationPipeline
+from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTranslationPipeline
 from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
 
 
@@ -24,29 +24,10 @@ def translator(saved_model):
     return pipeline("translation", model=str(saved_model))
 
 
-@torch.no_grad()
-def translate_by_hand(directory, sentence, **options):
-    """One sentence, through the model and tokenizer themselves."""
-    if not sentence.strip():
-        return ""
-    tokenizer = AutoTokenizer.from_pretrained(directory)
-    model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
-    output = model.generate(**tokenizer(sentence, return_tensors="pt"), **options)
-    return tokenizer.decode(output[0], skip_special_tokens=True)
-
-
 def translate_all(translator, sentences, **options):
     """The translations of each sentence, in order, by `translate_in_batches`."""
     batches = translate_in_batches(translator.model, translator.tokenizer, sentences, **options, **SHORT)
     return [[each.text for each in ranked] for ranked in in_order(batches)]
-
-
-@pytest.mark.parametrize("task", ["translation", "translation_en_to_de"])
-def test_both_names_of_the_task_are_known(saved_model, task):
-    translator = pipeline(task, model=str(saved_model))
-    assert isinstance(translator, TranslationPipeline)
-    expected = translate_by_hand(saved_model, SENTENCES[0])
-    assert translator(SENTENCES[0]) == [{"translation_text": expected}]
 
 
 @pytest.fixture
@@ -75,10 +56,10 @@ def test_batches_stay_within_the_token_budget_longest_first(translator, shapes, 
             assert (count + 1) * width > tokens  # one more would not have fitted
 
 
-def test_translations_do_not_depend_on_batches(lively_model):
+def test_translations_do_not_depend_on_batches(lively_model, loaded_model, tokenizer):
     translator = pipeline("translation", model=str(lively_model))
     sentences = [*SENTENCES, "one\u2028line", "a dog", "The old man sleeps.", "two pictures", "a"]
-    expected = [translate_by_hand(lively_model, sentence, **SHORT) for sentence in sentences]
+    expected = [translate_alone(loaded_model, tokenizer, sentence, **SHORT) for sentence in sentences]
     assert len(set(expected)) >= len(expected) - 2
     for options in ({}, {"batch_size": 1}, {"batch_size": 3}, {"batch_size": 3, "num_workers": 0}):
         assert [row["translation_text"] for row in translator(sentences, **options, **SHORT)] == expected
@@ -191,12 +172,12 @@ def test_the_configuration_of_a_call_replaces_the_search_of_the_constructor(live
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
-def test_all_translations_begin_with_given_tokens(lively_model, num_beams):
+def test_all_translations_begin_with_given_tokens(lively_model, loaded_model, tokenizer, num_beams):
     translator = pipeline("translation", model=str(lively_model))
     prefix = translator.tokenizer(text_target="Der alte", add_special_tokens=False, return_tensors="pt").input_ids
     options = {**SHORT, "num_beams": num_beams, "decoder_input_ids": prefix}
     found = [each["translation_text"] for each in translator(SENTENCES, batch_size=2, **options)]
-    assert found == [translate_by_hand(lively_model, sentence, **options) for sentence in SENTENCES]
+    assert found == [translate_alone(loaded_model, tokenizer, sentence, **options) for sentence in SENTENCES]
     assert [text.startswith("Der alte") for text in found] == [bool(sentence.strip()) for sentence in SENTENCES]
     with pytest.raises(ValueError, match=r"^decoder_input_ids: must be one row without EOS"):
         translator(SENTENCES, **{**options, "decoder_input_ids": prefix.expand(2, -1)})
@@ -247,7 +228,8 @@ def test_another_language_pair_than_the_models_is_refused(english_to_german, tas
 )
 def test_the_models_own_language_pair_is_translated(english_to_german, task):
     translator = pipeline(task, model=english_to_german)
-    expected = [{"translation_text": translate_by_hand(english_to_german, "Dogs!", **SHORT)}]
+    assert isinstance(translator, VaswaniTranslationPipeline)
+    expected = [{"translation_text": translate_alone(translator.model, translator.tokenizer, "Dogs!", **SHORT)}]
     assert translator("Dogs!", **SHORT) == translator("Dogs!", src_lang="en", tgt_lang="de-AT", **SHORT) == expected
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from datasets import Dataset, DatasetDict
+from helpers import change_json
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
@@ -134,8 +135,7 @@ def test_a_tokenizer_that_is_given_is_used(files, output, tokenizer, tmp_path):
     assert data.tokenizer.get_vocab() == tokenizer.get_vocab()
     assert data.train["input_ids"][0] == tokenizer(PAIRS[1][0]).input_ids
 
-    settings = tmp_path / "given" / "tokenizer_config.json"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "model_max_length": 77}), encoding="utf-8")
+    change_json(tmp_path / "given" / "tokenizer_config.json", model_max_length=77)
     assert "differs in tokenizer" in error_of(output, args)
 
 

@@ -1,24 +1,26 @@
 """Processes of one training: as many as cores, ended with one line by each fault; none waits for ever."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import kill_trials
 import pytest
 import torch
-from helpers import TINY, call_recipe, free_port, option_words, start_python, write_pairs
+from helpers import TINY, TRAIN_WMT, call_recipe, free_port, option_words, start_python, start_ranks, write_splits
 from safetensors.torch import load_file
 
-from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.system import processes, processor
 from vaswani_transformer.system.processor import available_cores
-from vaswani_transformer.training.checkpoints import list_checkpoints
+from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
 
 
 BOUND = 300  # seconds; the machine may be busy
@@ -139,16 +141,20 @@ SETTINGS = {**TINY, "train": ("train.en", "train.de"), "eval_strategy": "no", "d
 
 
 @pytest.fixture
-def train(tmp_path, monkeypatch) -> Callable[..., subprocess.Popen]:
+def train(tmp_path, monkeypatch) -> Iterator[Callable[..., subprocess.Popen]]:
     """Starts `vaswani train` on two processes in a folder with a corpus."""
-    write_pairs(phrasebook("train")[:300], *(tmp_path / name for name in SETTINGS["train"]))
+    started = []
+    write_splits(tmp_path, train=300)
     monkeypatch.chdir(tmp_path)
 
     def start(*words: str, **settings: object) -> subprocess.Popen:
         settings = {**SETTINGS, "output_dir": "run", "processes": 2, **settings}
-        return start_python(["-m", "vaswani_transformer", "train", *option_words(settings), *words])
+        started.append(start_python(["-m", "vaswani_transformer", "train", *option_words(settings), *words]))
+        return started[-1]
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
 
 
 @pytest.mark.system
@@ -172,18 +178,89 @@ def children(process: subprocess.Popen) -> list[Path]:
     return [Path("/proc", number) for number in numbers]
 
 
+def last_line(training: subprocess.Popen, status: int) -> str:
+    """The one line, after that of the start, with which all processes end."""
+    _, errors = training.communicate(timeout=BOUND)
+    assert training.returncode == status, errors
+    assert "Traceback" not in errors, errors
+    _, line = re.findall("^\0?vaswani train: (.*)", errors, re.MULTILINE)  # PyTorch ends a message with NUL
+    return line
+
+
+ENDLESS = {"max_steps": 100_000, "save_steps": 5, "save_total_limit": 2}
+
+
 @pytest.mark.system
-def test_a_signal_to_the_first_process_ends_all_with_a_checkpoint_and_one_line(train):
-    settings = {"max_steps": 100_000, "save_steps": 5, "save_total_limit": 2}
+def test_a_stopped_rank_ends_the_other_with_one_line(train):
+    """Both begin at once, so that none waits for the imports of the other."""
+    settings = {**SETTINGS, **ENDLESS, "output_dir": "run", "ddp_timeout": 5}
+    ranks = start_ranks([TRAIN_WMT, *option_words(settings)], 2)
+    try:
+        wait_for(lambda: list_checkpoints("run"))
+        ranks[1].send_signal(signal.SIGSTOP)
+        _, errors = ranks[0].communicate(timeout=BOUND)
+    finally:
+        for rank in ranks:
+            rank.kill()  # as a launcher kills one that is stopped, after the others have ended
+            rank.communicate()
+    assert ranks[0].returncode == 1
+    (line,) = re.findall("^\0?train_wmt.py: (.*)", errors, re.MULTILINE)
+    assert re.fullmatch(r"another process has ended, is stopped or cut off \(.*; continue with --resume", line)
+    assert "(Timed out waiting 5000ms for" in line
+    damages = [checkpoint_damage(directory) for directory in list_checkpoints("run").values()]
+    assert damages == [None] * len(damages)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of four megabytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "none", folder], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"mounting is not allowed: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.mark.system
+def test_all_processes_end_when_the_disk_is_full(train, small_disk):
+    settings = {**ENDLESS, "output_dir": small_disk / "run"}
+    training = train(**settings)
+    wait_for(lambda: list_checkpoints(settings["output_dir"]))
+    ballast = small_disk / "ballast"
+    with open(ballast, "wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    line = last_line(training, 1)
+    assert "No space left on device" in line
+    assert "could not be written" in line
+    ballast.unlink()
+    settings["max_steps"] = max(list_checkpoints(settings["output_dir"])) + 1
+    call_recipe("train_wmt.py", *option_words({**SETTINGS, **settings}), "--resume")
+    assert max(list_checkpoints(settings["output_dir"])) == settings["max_steps"]
+
+
+@pytest.mark.system
+def test_a_training_killed_in_a_save_ends_in_the_same_bits(tmp_path):
+    """A short form of `make trials`."""
+    (line,) = kill_trials.run(kills=1, processes=[1], virtual_ranks=0, seed=0, folder=tmp_path)
+    assert "1 kills in saves" in line
+
+
+@pytest.mark.system
+def test_a_signal_to_one_process_ends_all_with_a_checkpoint_and_one_line(train):
+    settings = dict(ENDLESS)
     training = train(**settings)
     wait_for(lambda: list_checkpoints("run"))
-    training.send_signal(signal.SIGTERM)
-    _, errors = training.communicate(timeout=BOUND)
-    assert training.returncode == 143
-    assert [line for line in errors.splitlines() if line.startswith("vaswani train")][1:] == [
-        "vaswani train: interrupted; continue with --resume"
-    ]
+    (other,) = children(training)
+    os.kill(int(other.name), signal.SIGTERM)
+    assert last_line(training, 143) == "interrupted; continue with --resume"
     last = max(list_checkpoints("run"))
+    states = Path("run", f"checkpoint-{last}").glob("rng_state_*")
+    assert {path.name for path in states} == {"rng_state_0.pth", "rng_state_1.pth"}
     training = train("--resume", **settings)
     wait_for(lambda: max(list_checkpoints("run"), default=0) > last)
     (other,) = children(training)

@@ -1,6 +1,5 @@
 """The progress bar that says what a training is worth looking at for."""
 
-import io
 import re
 import sys
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import pytest
 from datasets import Dataset
+from helpers import Terminal
 from transformers import ProgressCallback
 
 from vaswani_transformer import VaswaniTrainer
@@ -16,13 +16,6 @@ from vaswani_transformer.training.callbacks import TrainingProgress
 
 
 pytestmark = pytest.mark.system
-
-
-class Terminal(io.StringIO):
-    """Keeps what is shown."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture

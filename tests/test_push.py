@@ -8,15 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import REPOSITORY, run_python, write_pairs
+from helpers import REPOSITORY, TRAIN_WMT, option_words, run_python, write_splits
 from hub_server import HubServer, Repository
-
-from vaswani_transformer.data.phrasebook import phrasebook
 
 
 pytestmark = pytest.mark.system
-RECIPE = REPOSITORY / "recipes" / "train_wmt.py"
-SPLITS = {"train": 300, "validation": 6, "test": 6}
 SIZES = "--vocab_size 320 --encoder_layers 1 --decoder_layers 1 --d_model 32 --d_ff 32 --num_proc 1"
 STEPS = "--max_steps 4 --save_steps 2 --warmup_steps 4 --logging_steps 2 --eval_strategy no"
 
@@ -66,13 +62,10 @@ print(json.dumps(results))
 
 def train(hub: HubServer, folder: Path, token: str | None, *options: str) -> subprocess.CompletedProcess:
     """Run the recipe on a small corpus; all files are given by their full names."""
-    corpora = []
-    for split, size in SPLITS.items():
-        pairs = phrasebook(split)[:size]
-        corpora += [f"--{split}", *write_pairs(pairs, folder / f"{split}.en", folder / f"{split}.de")]
+    corpora = option_words(write_splits(folder, train=300, validation=6, test=6))
     config = REPOSITORY / "recipes" / "configs" / "demo.yaml"
     words = ["--config", config, "--output_dir", folder / "out", *SIZES.split(), *STEPS.split(), *corpora]
-    return hub.run(IMPATIENT, RECIPE, *words, "--push_to_hub", *options, folder=folder, token=token)
+    return hub.run(IMPATIENT, TRAIN_WMT, *words, "--push_to_hub", *options, folder=folder, token=token)
 
 
 def translate(hub: HubServer, name: str, folder: Path, *options: str) -> dict:

@@ -4,6 +4,7 @@ import ast
 import gzip
 import json
 import os
+import pkgutil
 import re
 import shlex
 import shutil
@@ -16,7 +17,7 @@ import pytest
 import torch
 from accelerate.commands.launch import launch_command_parser
 from foreign_models import marian_tokenizer, untrained
-from helpers import BOX, REPOSITORY, call_recipe, write_pairs
+from helpers import BOX, REPOSITORY, call_recipe, save_model, write_pairs
 from hub_server import Repository
 from models import make_parser
 from transformers import Seq2SeqTrainingArguments
@@ -67,6 +68,14 @@ CHANGES = {
     "convert.py": ({"model": "opus-mt"}, "runs/opus-mt-en-de/model.safetensors"),
 }
 
+
+# Words of commands that are not run here.
+NOT_RUN = {
+    "make",  # test_make_has_the_target
+    "recipes/get_data.py",  # needs a network; test_public_corpora.py copies
+    "recipes/demo_app.py",  # serves until it is stopped; test_demo_app.py serves the same page
+    "onnx",  # takes long, and the model that test_onnx.py examines is made by this command
+}
 
 # Recipes that only the commits of a card's results have.
 OF_EARLIER_COMMITS = {"recipes/benchmarks/pcfg.py"}
@@ -188,8 +197,7 @@ def save_marian(directory: Path) -> None:
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": pad, "decoder_start_token_id": pad}
     model = untrained("marian", **sizes)
     model.generation_config.max_length = 512
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
+    save_model(directory, model, tokenizer)
 
 
 def in_seconds(command: str, words: list[str]) -> tuple[list[str], str]:
@@ -211,18 +219,12 @@ def in_seconds(command: str, words: list[str]) -> tuple[list[str], str]:
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("command", [command for command in commands() if not command.startswith("make ")])
+@pytest.mark.parametrize("command", [command for command in commands() if not NOT_RUN & {*command.split()}])
 def test_command_runs(command, workspace, monkeypatch):
     words = shlex.split(command)
     if words[0] == "source":
         assert words[1:] == [".venv/bin/activate"]  # which the Makefile makes
         return
-    if "recipes/get_data.py" in words:
-        return  # needs a network; test_public_corpora.py copies
-    if "recipes/demo_app.py" in words:
-        return  # serves until it is stopped; test_demo_app.py serves the same page
-    if "onnx" in words:
-        return  # takes long, and the model that test_onnx.py examines is made by this command
     script = next(place for place, word in enumerate(words) if word.endswith(".py"))
     if words[0] == "accelerate":  # which understands the command; that it starts programs is its own affair
         launched = launch_command_parser().parse_args(words[2:])
@@ -357,6 +359,18 @@ def test_links_and_paths_resolve(page):
     for path in re.findall(r"`([\w/]+(?:\.(?:py|yaml|sh|jinja)|/))`(?! of commit)", text):
         bases = (page.parent, REPOSITORY, REPOSITORY / "vaswani_transformer", REPOSITORY / "recipes")
         assert path.startswith("runs/") or any((base / path).exists() for base in bases), path
+    for name in re.findall(r"`(vaswani_transformer(?:\.\w+)+)", text):
+        pkgutil.resolve_name(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_commits_exist(page):
+    git = ["git", "-C", REPOSITORY]
+    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, check=False).stdout
+    if shallow != b"false\n" or not (REPOSITORY / ".git").exists():
+        pytest.skip("this checkout has not all commits")
+    for commit in re.findall(r"`([0-9a-f]{8}|[0-9a-f]{40})`", page.read_text(encoding="utf-8")):
+        assert subprocess.run([*git, "cat-file", "-e", commit], check=False).returncode == 0, commit
 
 
 @pytest.mark.parametrize("chapter", [*CHAPTERS, REPOSITORY / "recipes" / "benchmarks" / "gpu.sh"], ids=name_of)

@@ -52,14 +52,6 @@ def test_scores_are_those_that_there_are():
     assert "test" not in to_json(from_json(RunRecord, results))
 
 
-def test_an_error_names_the_field_of_a_training(tmp_path):
-    results = run_results()
-    del results["training"]["cost"]["rate"]
-    (tmp_path / "all_results.json").write_text(json.dumps(results), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"all_results\.json: training\.cost\.rate is missing$"):
-        RunRecord.load(tmp_path / "all_results.json")
-
-
 def test_departures_are_the_options_with_other_values_than_the_papers():
     settings = from_json(RunRecord, run_results()).settings
     values = vars(settings) | settings.others

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,11 +12,10 @@ import pytest
 import torch
 import yaml
 from filelock import FileLock
-from helpers import REPOSITORY, recipe_module, start_python, write_pairs
+from helpers import REPOSITORY, call_recipe, option_words, recipe_module, start_python, write_splits
 from runs import run_results
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.experiments.sweep import shares
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
 
@@ -52,11 +50,7 @@ def recipe():
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> dict[str, list[str]]:
-    folder = tmp_path_factory.mktemp("corpus")
-    return {
-        split: write_pairs(phrasebook(split)[:size], folder / f"{split}.en", folder / f"{split}.de")
-        for split, size in (("train", 300), ("validation", 12))
-    }
+    return write_splits(tmp_path_factory.mktemp("corpus"), train=300, validation=12)
 
 
 @pytest.fixture
@@ -79,16 +73,13 @@ def settings(corpus, tmp_path) -> dict:
 
 
 @pytest.fixture
-def sweep(recipe, settings, tmp_path, monkeypatch):
+def sweep(recipe, settings):
     """Run the recipe with these settings, some of them changed; returns its last words, None where all went well."""
     before = signal.getsignal(signal.SIGTERM)
 
     def run(*options: str, **changes) -> str | int | None:
-        config = tmp_path / "config.yaml"
-        config.write_text(yaml.safe_dump({**settings, **changes}), encoding="utf-8")
-        monkeypatch.setattr(sys, "argv", ["reproduce_table3.py", "--config", str(config), *options])
         try:
-            recipe.main()
+            call_recipe(recipe, *option_words({**settings, **changes}), *options)
         except SystemExit as stop:
             return stop.code
         return None

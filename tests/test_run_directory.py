@@ -51,6 +51,7 @@ def begin(directory: Path, settings: dict[str, Any], resume: bool = False) -> Pa
 @pytest.mark.parametrize(
     ("changes", "difference"),
     [
+        ({"both_directions": True}, "both_directions (False then, True now)"),
         ({"target_language": "fr"}, "target_language (de then, fr now)"),
         ({"synthetic_ratio": 2.0, "synthetic": ["phrasebook"]}, "synthetic_ratio (1.0 then, 2.0 now)"),
         ({"d_ff": 32}, "d_ff (16 then, 32 now)"),

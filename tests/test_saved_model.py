@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from helpers import call_recipe
+from helpers import change_json, refusal
 from models import distinct, with_own_softmax
 from safetensors.torch import load_file, save_file
 from transformers import MarianConfig, MarianMTModel
@@ -32,18 +32,14 @@ def model(saved_model, tmp_path) -> Path:
     return shutil.copytree(saved_model, tmp_path / "model")
 
 
-def change(file: Path, **values: Any) -> None:
-    settings = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    file.write_text(json.dumps({**settings, **values}), encoding="utf-8")
-
-
 def change_weights(directory: Path, edit: Callable[[dict[str, torch.Tensor]], Any]) -> None:
     weights = load_file(directory / "model.safetensors")
     edit(weights)
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
 
 
-def refusal(name: object, **options: Any) -> str:
+def refused(name: object, **options: Any) -> str:
+    """The one line with which a model is refused."""
     with pytest.raises(ValueError, match=r"^model: ") as caught:
         open_model(name, **options).load()
     message = str(caught.value)
@@ -111,7 +107,7 @@ def test_a_sharded_model_is_loaded(saved_model, model):
     assert all(torch.equal(loaded[name], weight) for name, weight in source.state_dict().items())
     missing = sorted(model.glob("model-*.safetensors"))[1]
     missing.unlink()
-    assert missing.name in refusal(model)
+    assert missing.name in refused(model)
 
 
 def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
@@ -122,10 +118,10 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
     model.generation_config.max_length = 512
     model.save_pretrained(tmp_path)
     assert type(open_model(tmp_path).load()) is MarianMTModel
-    assert "is of type 'marian', not 'vaswani'" in refusal(tmp_path, model_type="vaswani")
+    assert "is of type 'marian', not 'vaswani'" in refused(tmp_path, model_type="vaswani")
     corpus = (sentence for pair in phrasebook("validation") for sentence in pair)
     VaswaniTokenizer.train(corpus, 500, show_progress=False).save_pretrained(tmp_path)
-    assert "does not fit: it has 500 entries, the model's vocabulary 400" in refusal(tmp_path)
+    assert "does not fit: it has 500 entries, the model's vocabulary 400" in refused(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -141,18 +137,18 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
 def test_a_configuration_that_does_not_fit_is_refused(model, values, message):
-    change(model / "config.json", **values)
-    assert re.search(message, refusal(model))
+    change_json(model / "config.json", **values)
+    assert re.search(message, refused(model))
 
 
 def test_an_eos_token_in_a_list_is_read_as_a_number(model):
-    change(model / "generation_config.json", eos_token_id=[1])
+    change_json(model / "generation_config.json", eos_token_id=[1])
     assert open_model(model).load().generation_config.eos_token_id == 1
 
 
 def test_a_search_without_a_length_limit_is_refused(model):
-    change(model / "generation_config.json", max_new_tokens_over_source=None)
-    assert "generation_config.json has no length limit" in refusal(model)
+    change_json(model / "generation_config.json", max_new_tokens_over_source=None)
+    assert "generation_config.json has no length limit" in refused(model)
 
 
 def with_manifest(directory: Path) -> None:
@@ -173,7 +169,7 @@ def test_a_byte_that_differs_from_the_manifest_is_noticed(model, name):
     place = -1 if name == "model.safetensors" else content.index(b"\n")
     content[place] = content[place] ^ 1 if name == "model.safetensors" else ord(" ")
     (model / name).write_bytes(content)
-    message = refusal(model)
+    message = refused(model)
     assert f"{name} has changed since it was written; copy it from" in message
     assert "delete manifest.json" in message
     (model / "manifest.json").unlink()
@@ -194,7 +190,7 @@ def test_a_model_that_learns_a_fact_opens_at_every_moment(model, monkeypatch):
 
 
 def test_no_program_loses_the_fact_that_another_writes_meanwhile(model, monkeypatch):
-    change(model / "config.json", language_tags={"de": 3, "en": 4}, confidence_curve={"de": [[-1.0, 2.0]]})
+    change_json(model / "config.json", language_tags={"de": 3, "en": 4}, confidence_curve={"de": [[-1.0, 2.0]]})
     saved, write = open_model(model), module.atomic_write
 
     def write_late(path: Path, content: str) -> None:
@@ -220,7 +216,7 @@ def test_a_missing_or_damaged_file_is_an_error_of_one_line(model, name, content)
     (model / name).unlink()
     if content is not None:
         (model / name).write_bytes(content)
-    refusal(model)
+    refused(model)
 
 
 def test_weights_that_are_cut_off_or_lack_a_tensor_are_refused(model):
@@ -228,29 +224,29 @@ def test_weights_that_are_cut_off_or_lack_a_tensor_are_refused(model):
     content = file.read_bytes()
     for length in (0, 4, len(content) // 2, len(content) - 1):
         file.write_bytes(content[:length])
-        assert "SafetensorError" in refusal(model)
+        assert "SafetensorError" in refused(model)
     file.write_bytes(content)
     change_weights(model, lambda weights: weights.pop("model.encoder.layers.0.feed_forward.fc1.weight"))
-    assert "missing_keys model.encoder.layers.0.feed_forward.fc1.weight" in refusal(model)
+    assert "missing_keys model.encoder.layers.0.feed_forward.fc1.weight" in refused(model)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
 def test_weights_that_are_not_finite_are_refused(model, value):
     name = "model.decoder.layers.0.feed_forward.fc2.weight"
     change_weights(model, lambda weights: weights[name][3].fill_(value))
-    assert f"{name} has values that are not finite" in refusal(model)
+    assert f"{name} has values that are not finite" in refused(model)
 
 
 def test_pickled_weights_are_not_read(model):
     weights = load_file(model / "model.safetensors")
     (model / "model.safetensors").unlink()
     torch.save(weights, model / "pytorch_model.bin")
-    assert "no file named model.safetensors" in refusal(model)
+    assert "no file named model.safetensors" in refused(model)
 
 
 def test_a_tokenizer_with_other_special_ids_is_refused(model):
-    change(model / "tokenizer_config.json", eos_token="<unk>")
-    assert "does not fit: its eos_token_id is 2, the model's 1" in refusal(model)
+    change_json(model / "tokenizer_config.json", eos_token="<unk>")
+    assert "does not fit: its eos_token_id is 2, the model's 1" in refused(model)
 
 
 @pytest.mark.parametrize("name", ["/nowhere", "nobody/nothing", ""])
@@ -275,8 +271,8 @@ class Tokenizer(PreTrainedTokenizerFast):
 def trap(model, tmp_path) -> Path:
     """A model whose code leaves a trace where it runs: the file `trace` beside it."""
     (model / "trap.py").write_text(TRAP.format(trace=str(tmp_path / "trace")), encoding="utf-8")
-    change(model / "config.json", model_type="trap", auto_map={"AutoConfig": "trap.Config"})
-    change(
+    change_json(model / "config.json", model_type="trap", auto_map={"AutoConfig": "trap.Config"})
+    change_json(
         model / "tokenizer_config.json",
         tokenizer_class="TrapTokenizer",
         auto_map={"AutoTokenizer": [None, "trap.Tokenizer"]},
@@ -285,11 +281,11 @@ def trap(model, tmp_path) -> Path:
 
 
 def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
-    assert "contains custom code" in refusal(trap)
+    assert "contains custom code" in refused(trap)
     with pytest.raises(ValueError, match=r"^tokenizer: "):
         load_tokenizer(trap)
     assert not (tmp_path / "trace").exists()
-    refusal(trap, trust_remote_code=True)  # it has no model class
+    refused(trap, trust_remote_code=True)  # it has no model class
     assert (tmp_path / "trace").exists()
 
 
@@ -301,7 +297,7 @@ def test_code_runs_only_where_it_is_trusted(trap, tmp_path):
         ["convert.py", "--from", "marian", "--model", "{trap}", "--output", "{new}"],
         ["train_wmt.py", "--config", "recipes/configs/demo.yaml", "--tokenizer", "{trap}", "--output_dir", "{new}"],
     ],
-    ids=lambda arguments: arguments[0].rpartition("/")[2],
+    ids=lambda arguments: arguments[0],
 )
 def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments, trap, tmp_path, monkeypatch):
     text = tmp_path / "text"
@@ -310,11 +306,6 @@ def test_recipes_run_no_code_of_a_model_and_leave_standard_input_alone(arguments
     places = {"trap": trap, "text": text, "folder": tmp_path, "new": tmp_path / "new"}
     name, *options = [argument.format(**places) for argument in arguments]
     monkeypatch.setattr(sys, "stdin", answers)
-    with pytest.raises(SystemExit) as caught:
-        call_recipe(name, *options)
-    message = str(caught.value.code)
-    assert message.startswith(f"{Path(name).name}: ")
-    assert str(trap) in message
-    assert len(message.splitlines()) == 1
+    assert str(trap) in refusal(name, *options)
     assert answers.buffer.tell() == 0
     assert not (tmp_path / "trace").exists()

@@ -3,14 +3,24 @@
 import itertools
 import math
 import time
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from transformers import TrainerCallback, TrainerControl, TrainerState
 
-from vaswani_transformer import NoamSchedule, noam_learning_rate
+from vaswani_transformer import (
+    NoamSchedule,
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    VaswaniTrainer,
+    noam_learning_rate,
+)
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.options.training import VaswaniTrainingArguments
 from vaswani_transformer.training import callbacks
 from vaswani_transformer.training.schedule import WarmupCheck, WarmupCooldown, steps_of_warmup
 
@@ -154,6 +164,36 @@ def test_a_resumed_training_knows_where_its_warm_up_was_cut(
     assert recorder.rates == [[pytest.approx(rate)] * 2 for rate in rates_of_warmup(noam, 4)[5:]]
     assert steps_of_warmup(resumed.state, 6) == 4
     assert "the warm-up ends" not in caplog.text
+
+
+def test_the_papers_depth_learns_after_a_warm_up_that_was_cut(tokenizer, tmp_path, clock):
+    """Six post-LN layers on each side, with a cut after 54 of 300 steps; a rise to the peak in as many is too steep."""
+    pairs = sorted(phrasebook("train"), key=lambda pair: len(pair[1]))[:1500]
+    rows = [
+        {"input_ids": tokenizer(en)["input_ids"], "labels": tokenizer(text_target=de)["input_ids"]} for en, de in pairs
+    ]
+    torch.manual_seed(0)
+    config = VaswaniConfig(vocab_size=len(tokenizer), d_model=32, d_ff=64, num_heads=4, dropout=0.1, label_smoothing=0)
+    assert config.encoder_layers == config.decoder_layers == 6
+    options = {"source_tokens": 250, "target_tokens": 250, "max_steps": 180, "logging_steps": 30}
+    args = VaswaniTrainingArguments(
+        str(tmp_path), **options, save_strategy="no", report_to="none", use_cpu=True, disable_tqdm=True
+    )
+    schedule = [clock, NoamSchedule(300), WarmupCooldown(300, falls=True, minutes=54 * 2 / 60 / 0.1)]
+    trainer = VaswaniTrainer(
+        VaswaniForConditionalGeneration(config),
+        args,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        callbacks=schedule,
+    )
+    trainer.train()
+    assert steps_of_warmup(trainer.state, 300) == 54
+    counts = Counter(label for row in rows for label in row["labels"])
+    shares = torch.tensor([*counts.values()], dtype=torch.float64) / counts.total()
+    entropy_of_words = -(shares * shares.log()).sum().item()
+    logged = [entry["nll_loss"] for entry in trainer.state.log_history if "nll_loss" in entry]
+    assert logged[-1] < 0.95 * entropy_of_words
 
 
 @pytest.mark.parametrize("check", [WarmupCheck(5), NoamSchedule(5)], ids=["any schedule", "5.3"])

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import REPOSITORY, call_recipe, recipe_module, run_python
+from helpers import REPOSITORY, call_recipe, refusal, run_python, write_lines
 from sacrebleu.dataset import DATASETS
 from sacrebleu.metrics import BLEU, CHRF
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
@@ -42,28 +41,22 @@ BETTER, WORSE = noisy(1, 0.1), noisy(2, 0.2)
 
 
 @pytest.fixture
-def recipe():
-    return recipe_module("score.py")
-
-
-@pytest.fixture
 def files(tmp_path, monkeypatch) -> Path:
     """A folder to run in, with lines to score."""
     texts = {"src.en": SOURCES, "ref.de": REFERENCES, "better.de": BETTER, "worse.de": WORSE}
     texts |= {"short.en": SOURCES[:SHORT], "short.de": REFERENCES[:SHORT]}
     for name, lines in texts.items():
-        (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+        write_lines(tmp_path / name, lines)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
-def run(recipe, files, monkeypatch):
+def run(files):
     """Run the recipe's `main` in this process; the results that it wrote."""
 
-    def run(*arguments: object) -> ScoreRecord:
-        monkeypatch.setattr(sys, "argv", ["score.py", *map(str, arguments), "--output_dir", "out"])
-        recipe.main()
+    def run(*words: object) -> ScoreRecord:
+        call_recipe("score.py", *words, "--output_dir", "out")
         return ScoreRecord.load(files / "out" / "results.json")
 
     return run
@@ -102,9 +95,7 @@ def test_scores_of_a_file_are_those_of_the_commands(run, files, capsys):
 
 
 def test_pathologies_are_counted_and_shown(run, files, capsys):
-    Path("bad.de").write_text(
-        "".join(f"{line}\n" for line in [REFERENCES[0], SOURCES[1], "", *REFERENCES[3:]]), "utf-8"
-    )
+    write_lines(files / "bad.de", [REFERENCES[0], SOURCES[1], "", *REFERENCES[3:]])
     results = run("--hypotheses", "bad.de", "--source", "src.en", "--reference", "ref.de")
     found = {kind: lines for kind, lines in results.systems["bad.de"].pathologies.lines.items() if lines}
     assert found == {"blank": [3], "copied": [2]}
@@ -142,19 +133,12 @@ def test_two_files_are_compared_as_the_command_does(run, files, capsys):
     assert results.systems["worse.de"].bleu.score == results.paired_bootstrap["BLEU"].system.score
 
 
-@pytest.fixture
-def lively(lively_model):
-    tokenizer = AutoTokenizer.from_pretrained(lively_model)
-    return AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval(), tokenizer
-
-
-def test_a_model_is_translated_with_and_scored(run, files, lively, lively_model):
-    model, tokenizer = lively
-    translations = translate_corpus(model, tokenizer, SOURCES[:SHORT])
+def test_a_model_is_translated_with_and_scored(run, files, loaded_model, tokenizer, lively_model):
+    translations = translate_corpus(loaded_model, tokenizer, SOURCES[:SHORT])
     other = [text[:-3] for text in translations]
-    (files / "other.de").write_text("".join(line + "\n" for line in other), encoding="utf-8")
+    write_lines(files / "other.de", other)
     corpus = load_parallel_corpus(["short.en", "other.de"], "en", "de")
-    expected = perplexity(model, tokenizer, encode_corpus(corpus, tokenizer, "en", "de"))
+    expected = perplexity(loaded_model, tokenizer, encode_corpus(corpus, tokenizer, "en", "de"))
     # A file with the model's own name for a second system, so that both kinds are told apart.
     arguments = ("--source", "short.en", "--reference", "other.de", "--compare", "short.de")
     results = run("--model", lively_model, *arguments)
@@ -172,16 +156,16 @@ def test_a_model_is_translated_with_and_scored(run, files, lively, lively_model)
     assert not (files / "out" / "translations.compare.txt").exists()
 
 
-def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, lively, lively_model):
-    model, tokenizer = lively
+def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, loaded_model, tokenizer, lively_model):
+    sources = SOURCES[:SHORT]
     found = {
-        (beams, alpha): translate_corpus(model, tokenizer, SOURCES[:SHORT], num_beams=beams, length_penalty=alpha)
+        (beams, alpha): translate_corpus(loaded_model, tokenizer, sources, num_beams=beams, length_penalty=alpha)
         for beams in (1, 2)
         for alpha in (0.0, 2.0)
     }
     best = found[2, 2.0]
     assert sum(texts == best for texts in found.values()) <= 2
-    (files / "best.de").write_text("".join(line + "\n" for line in best), encoding="utf-8")
+    write_lines(files / "best.de", best)
     search = ("--num_beams", 1, 2, "--length_penalty", 0, 2)
     results = run("--model", lively_model, "--source", "short.en", "--reference", "best.de", *search)
     rows = {(row.num_beams, row.length_penalty): row for row in results.sweep}
@@ -196,30 +180,13 @@ def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, lively, 
     assert (files / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
-def place_test_set(folder: Path, monkeypatch, name: str, **lines: list[str]) -> None:
-    """Let sacreBLEU keep what it downloads in a folder where there is this already."""
-    test_set = DATASETS[name]
-    monkeypatch.setattr(test_set, "_outdir", str(folder))
-    monkeypatch.setattr(test_set, "_rawdir", str(folder / "raw"))
-    for field in test_set.fieldnames("en-de") if lines else []:
-        text = "".join(line + "\n" for line in lines.get(field, ["x"] * len(lines["src"])))
-        Path(test_set._get_txt_file_path("en-de", field)).write_text(text, encoding="utf-8")
-
-
 def test_a_test_set_of_sacrebleu_is_scored_by_its_name(run, lively_model, tmp_path, monkeypatch, capsys):
-    place_test_set(tmp_path, monkeypatch, "wmt13", src=SOURCES[:SHORT], ref=REFERENCES[:SHORT])
-    results = run(
-        "--model",
-        lively_model,
-        "--test_set",
-        "wmt13",
-        "--num_beams",
-        1,
-        "--source_language",
-        "en",
-        "--target_language",
-        "de",
-    )
+    test_set, lines = DATASETS["wmt13"], {"src": SOURCES[:SHORT], "ref": REFERENCES[:SHORT]}
+    monkeypatch.setattr(test_set, "_outdir", str(tmp_path))  # where sacreBLEU keeps what it downloads
+    monkeypatch.setattr(test_set, "_rawdir", str(tmp_path / "raw"))
+    for field in test_set.fieldnames("en-de"):
+        write_lines(Path(test_set._get_txt_file_path("en-de", field)), lines.get(field, ["x"] * SHORT))
+    results = run("--model", lively_model, "--test_set", "wmt13", "--num_beams", 1, *LANGUAGES)
     assert results.test_set.name == "wmt13, en-de"
     assert results.test_set.lines == SHORT
     assert [system.num_beams for system in results.systems.values()] == [1]
@@ -245,9 +212,8 @@ def test_a_test_set_of_sacrebleu_is_scored_by_its_name(run, lively_model, tmp_pa
 )
 def test_mistakes_get_one_line_before_any_work(files, saved_model, options, message):
     before = {path.name for path in files.iterdir()}
-    with pytest.raises(SystemExit, match=rf"^score\.py: .*{message}") as caught:
-        call_recipe("score.py", "--output_dir", "out", *(word.format(model=saved_model) for word in options.split()))
-    assert "\n" not in str(caught.value)
+    words = [word.format(model=saved_model) for word in options.split()]
+    assert message in refusal("score.py", "--output_dir", "out", *words)
     assert {path.name for path in files.iterdir()} == before
 
 

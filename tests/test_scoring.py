@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed_step import RecordingTrainer, make_trainer
+from distributed_step import RecordingTrainer, assert_equal_weights, make_trainer
+from models import translate_alone
 from sacrebleu.metrics.bleu import BLEU
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 
@@ -28,8 +29,7 @@ def translations(directory: Path, tokenizer: PreTrainedTokenizerBase, **search: 
     """Translate each source alone with a saved model."""
     model = AutoModelForSeq2SeqLM.from_pretrained(directory).eval()
     model.generation_config.max_new_tokens = 8
-    outputs = (model.generate(**tokenizer(text.strip(), return_tensors="pt"), **search) for text in SOURCES)
-    return [tokenizer.decode(output[0], skip_special_tokens=True) for output in outputs]
+    return [translate_alone(model, tokenizer, text, **search) for text in SOURCES]
 
 
 def trained(
@@ -63,8 +63,7 @@ def test_bleu_is_that_of_each_checkpoint_and_changes_no_weight(lively_model, tok
         found = translations(tmp_path / "with" / f"checkpoint-{step}", tokenizer, num_beams=2)
         assert score == BLEU().corpus_score(found, [references]).score
     assert 1 < logged(watched)[2] < 99
-    for name, weight in without.model.state_dict().items():
-        assert weight.equal(watched.model.state_dict()[name]), name
+    assert_equal_weights(watched.model.state_dict(), without.model.state_dict())
 
 
 class Scripted:
@@ -108,8 +107,7 @@ def test_early_stopping_is_exact_after_a_signal_in_an_evaluation(lively_model, t
     assert resumed.state.global_step == 8
     assert logged(resumed) == logged(whole)
     assert [each.name for each in averaging.averaged] == ["checkpoint-6", "checkpoint-8"]
-    for name, weight in whole.model.state_dict().items():
-        assert weight.equal(resumed.model.state_dict()[name]), name
+    assert_equal_weights(resumed.model.state_dict(), whole.model.state_dict())
 
 
 def test_the_last_step_of_a_stopped_training_is_saved_and_its_reason_printed(lively_model, tokenizer, tmp_path, caplog):

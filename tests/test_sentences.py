@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
 from transformers.utils.logging import warning_once
@@ -13,7 +13,6 @@ from vaswani_transformer.model.languages_vaswani import Directions, Paragraph, s
 from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
 
 
-PROPERTY = settings(deadline=None, database=None)
 SHORT = {"max_new_tokens": 8}
 EN_DE = PreTrainedConfig(source_language="en", target_language="de")
 PIECES = [" ", "\n", "\n\n", "\u00a0", "\u3000", "Dr.", "Z", ".", "?", "!", "\u3002", '"', "\u201c", "A dog", "3", "-"]
@@ -26,7 +25,6 @@ PARAGRAPHS = {
 }
 
 
-@PROPERTY
 @given(
     st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join),
     st.sampled_from(["en", "de_AT", "fr", "zh", "hi", "xx", None]),

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
-from helpers import REPOSITORY, call_recipe
+from helpers import REPOSITORY, call_recipe, write_lines
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import line_translation, sharded_translation
@@ -33,9 +33,7 @@ OPTIONS = {
 
 @pytest.fixture
 def source(tmp_path):
-    path = tmp_path / "in.txt"
-    path.write_text("".join(line + "\n" for line in LINES), encoding="utf-8")
-    return path
+    return write_lines(tmp_path / "in.txt", LINES)
 
 
 @pytest.fixture
@@ -109,7 +107,7 @@ def test_a_task_checks_its_own_shard_alone(translate, tmp_path):
 
 @pytest.mark.parametrize(("lines", "count"), [(LINES, 5), (LINES[-3:], 4)], ids=["unequal ranges", "an empty range"])
 def test_shards_have_all_lines_once(translate, source, tmp_path, lines, count, monkeypatch):
-    source.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    write_lines(source, lines)
 
     def repeat(model, tokenizer, lines, *args, **options):
         return [(range(len(lines)), [[Translation(line, [])] for line in lines])]
@@ -166,7 +164,7 @@ def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, 
 def test_rows_of_tables_are_lines(translate, source, tmp_path):
     rows = [{"en": line, "other": str(number)} for number, line in enumerate(LINES)]
     rows[3]["en"] = rows[3]["en"].replace(" ", "\n", 1)  # still one line
-    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_lines(tmp_path / "in.jsonl", map(json.dumps, rows))
     Dataset.from_list(rows).save_to_disk(tmp_path / "saved")
     translate(tmp_path / "expected")
     for name in ("in.jsonl", "saved"):

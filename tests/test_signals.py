@@ -9,18 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from distributed_step import make_trainer
+from distributed_step import DROPOUT, assert_equal_weights, make_model, make_trainer
 from helpers import run_python
 from transformers import TrainerCallback
 
-from vaswani_transformer import (
-    CheckpointAveraging,
-    VaswaniConfig,
-    VaswaniForConditionalGeneration,
-    VaswaniTokenizer,
-    VaswaniTrainer,
-)
+from vaswani_transformer import CheckpointAveraging, VaswaniTokenizer, VaswaniTrainer
 from vaswani_transformer.system import signals
 from vaswani_transformer.system.faults import Interrupted
 from vaswani_transformer.system.signals import SignalCheckpoint
@@ -31,13 +24,6 @@ pytestmark = pytest.mark.system
 STEPS = 8
 SCHEDULED = {"save_strategy": "steps", "save_steps": 3, "max_steps": STEPS}
 WORKERS = {"dataloader_num_workers": 1, "dataloader_prefetch_factor": 1}
-
-
-def make_model() -> VaswaniForConditionalGeneration:
-    torch.manual_seed(0)
-    return VaswaniForConditionalGeneration(
-        VaswaniConfig(vocab_size=37, d_model=16, d_ff=32, num_heads=2, encoder_layers=1, decoder_layers=1, dropout=0.1)
-    )
 
 
 class SendSignal(TrainerCallback):
@@ -59,7 +45,9 @@ def checkpoints(folder: Path) -> list[str]:
 def interrupt(tokenizer: Any, folder: Path, *callbacks: TrainerCallback, **settings: Any) -> Interrupted:
     """Train until a callback's signal ends the training."""
     with SignalCheckpoint() as signal_checkpoint:
-        trainer = make_trainer(make_model(), tokenizer, folder, callbacks=[*callbacks, signal_checkpoint], **settings)
+        trainer = make_trainer(
+            make_model(DROPOUT), tokenizer, folder, callbacks=[*callbacks, signal_checkpoint], **settings
+        )
         with pytest.raises(Interrupted) as caught:
             trainer.train()
     return caught.value
@@ -68,7 +56,7 @@ def interrupt(tokenizer: Any, folder: Path, *callbacks: TrainerCallback, **setti
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_training_goes_on_as_if_it_had_not_been_interrupted(tokenizer, tmp_path, number):
     whole = CheckpointAveraging(2)
-    undisturbed = make_trainer(make_model(), tokenizer, tmp_path / "whole", callbacks=[whole], **SCHEDULED)
+    undisturbed = make_trainer(make_model(DROPOUT), tokenizer, tmp_path / "whole", callbacks=[whole], **SCHEDULED)
     undisturbed.train()
     handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
 
@@ -81,19 +69,18 @@ def test_training_goes_on_as_if_it_had_not_been_interrupted(tokenizer, tmp_path,
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == handlers
 
     averaging = CheckpointAveraging(2)
-    resumed = make_trainer(make_model(), tokenizer, folder, callbacks=[averaging], **SCHEDULED)
+    resumed = make_trainer(make_model(DROPOUT), tokenizer, folder, callbacks=[averaging], **SCHEDULED)
     resumed.train(resume_from_checkpoint=str(folder / "checkpoint-7"))
     names = [[directory.name for directory in each.averaged] for each in (whole, averaging)]
     assert names[0] == names[1] == ["checkpoint-6", "checkpoint-8"]
     assert [*checkpoints_to_average(folder)] == [3, 6, 8]
-    for name, weight in undisturbed.model.state_dict().items():
-        assert weight.equal(resumed.model.state_dict()[name]), name
+    assert_equal_weights(resumed.model.state_dict(), undisturbed.model.state_dict())
 
 
 def test_a_training_that_is_to_end_where_it_was_interrupted_ends_with_that_step(tokenizer, tmp_path):
     interrupt(tokenizer, tmp_path, CheckpointAveraging(1), SendSignal("on_step_begin", 4), **SCHEDULED)
     averaging, settings = CheckpointAveraging(1), {**SCHEDULED, "max_steps": 5}
-    resumed = make_trainer(make_model(), tokenizer, tmp_path, callbacks=[averaging], **settings)
+    resumed = make_trainer(make_model(DROPOUT), tokenizer, tmp_path, callbacks=[averaging], **settings)
     resumed.train(resume_from_checkpoint=True)
     assert averaging.averaged == [tmp_path / "checkpoint-5"]
     assert [*checkpoints_to_average(tmp_path)] == [3, 5]
@@ -117,18 +104,17 @@ def evaluations(trainer: VaswaniTrainer) -> list[tuple[float, ...]]:
 def test_an_interrupted_training_evaluates_at_the_same_steps(tokenizer, tmp_path, event, step, strategy, saved):
     """An epoch has five steps."""
     settings = {"eval_strategy": strategy, "eval_steps": 5, "num_train_epochs": 2, "save_strategy": "epoch"}
-    undisturbed = make_trainer(make_model(), tokenizer, tmp_path / "whole", **settings)
+    undisturbed = make_trainer(make_model(DROPOUT), tokenizer, tmp_path / "whole", **settings)
     undisturbed.train()
     assert [step for step, *_ in evaluations(undisturbed)] == [5, 10]
     folder = tmp_path / "parts"
     interrupt(tokenizer, folder, SendSignal(event, step), **settings)
     assert checkpoints(folder)[-1] == f"checkpoint-{saved}"
     assert [*checkpoints_to_average(folder)] == [*{5, saved}]
-    resumed = make_trainer(make_model(), tokenizer, folder, **settings)
+    resumed = make_trainer(make_model(DROPOUT), tokenizer, folder, **settings)
     resumed.train(resume_from_checkpoint=True)
     assert evaluations(resumed) == evaluations(undisturbed)
-    for name, weight in undisturbed.model.state_dict().items():
-        assert weight.equal(resumed.model.state_dict()[name]), name
+    assert_equal_weights(resumed.model.state_dict(), undisturbed.model.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -208,8 +194,8 @@ class Fail(TrainerCallback):
 if __name__ == "__main__":
     tokenizer, folder = VaswaniTokenizer.from_pretrained(sys.argv[1]), Path(sys.argv[2])
     settings = {**WORKERS, "eval_strategy": "epoch", "disable_tqdm": True}
-    ended = make_trainer(make_model(), tokenizer, folder, dataloader_persistent_workers=True, **settings)
+    ended = make_trainer(make_model(DROPOUT), tokenizer, folder, dataloader_persistent_workers=True, **settings)
     ended.train()
     print("the training has ended")
-    failed = make_trainer(make_model(), tokenizer, folder, callbacks=[Fail()], **settings)
+    failed = make_trainer(make_model(DROPOUT), tokenizer, folder, callbacks=[Fail()], **settings)
     failed.train()

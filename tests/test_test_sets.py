@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from helpers import write_lines
 
 from vaswani_transformer.evaluation import test_sets
 from vaswani_transformer.evaluation.test_sets import read_test_set, sacrebleu_test_set
@@ -33,8 +34,7 @@ def files(tmp_path):
     """Writes lines into a file of this name, and returns its path."""
 
     def write(name: str, *lines: str) -> Path:
-        (tmp_path / name).write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-        return tmp_path / name
+        return write_lines(tmp_path / name, lines)
 
     return write
 

@@ -22,17 +22,7 @@ def words(tokenizer, text: str) -> list[str]:
 def test_words_are_runs_of_letters_digits_or_other_characters(model):
     corpus = [sentence for pair in PAIRS for sentence in pair]
     tokenizer = VaswaniTokenizer.train([*corpus, "<'3.14 / $ >"], 300 if model == "bpe" else 200, model, False)
-    assert words(tokenizer, "The old man's 314 bücher.") == [
-        "The",
-        "old",
-        "man",
-        "'",
-        "s",
-        "314",
-        "bücher",
-        ".",
-        "</s>",
-    ]
+    assert " ".join(words(tokenizer, "The old man's 314 bücher.")) == "The old man ' s 314 bücher . </s>"
     assert words(tokenizer, "/ $a$") == ["/", "$", "a", "$", "</s>"]
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import random
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,8 @@ from distributed_step import (
     NUM_EVAL_ROWS,
     RESUME_FROM,
     STEPS_AN_EPOCH,
-    Clock,
     GradientRecorder,
+    assert_equal_weights,
     evaluate,
     make_model,
     make_rows,
@@ -32,7 +31,7 @@ from helpers import run_ranks
 from packaging.version import Version
 from torch._dynamo.utils import counters
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import DataCollatorForSeq2Seq, GenerationConfig
+from transformers import DataCollatorForSeq2Seq
 
 from vaswani_transformer import (
     CheckpointAveraging,
@@ -186,12 +185,6 @@ def test_two_processes_train_on_the_global_batches_of_one(tmp_path, tokenizer, t
 # Resuming.
 
 
-def assert_equal_weights(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    assert actual.keys() == expected.keys()
-    for name, tensor in expected.items():
-        assert torch.equal(actual[name], tensor), name
-
-
 WORKERS_THAT_STAY = {
     "dataloader_num_workers": 1,
     "dataloader_persistent_workers": True,
@@ -306,14 +299,6 @@ def test_processes_save_and_stop_when_the_clock_of_the_first_says_so(two_process
     highest = noam_learning_rate(1, 24, warmup_steps=4)  # the warm-up was cut after the first step
     rates = [pytest.approx(highest / step**0.5) for step in (1, 2, 3)]
     assert [found["limited_rates"] for found in two_processes] == [rates, rates]
-
-
-@pytest.fixture
-def clock() -> Iterator[Clock]:
-    """Every step takes two seconds."""
-    clock = Clock(2.0)
-    yield clock
-    clock.stop()
 
 
 def test_logs_count_tokens_seconds_and_padding(tmp_path, tokenizer, clock):
@@ -477,31 +462,6 @@ def test_search_options_that_cannot_be_saved_are_refused_before_the_first_step(t
 
 
 # Evaluation.
-
-
-@pytest.mark.parametrize("is_stock", [True, False])
-def test_evaluations_translate_as_generate_does_and_leave_no_limit_of_twenty_tokens(
-    tmp_path, tokenizer, stock_trainer, caplog, is_stock
-):
-    """transformers' trainer fills it in after each batch, and its `generate` warns of it in the next."""
-    settings = {"predict_with_generate": True, "per_device_eval_batch_size": 1, "max_steps": 1, "logging_steps": 1}
-    settings |= {"save_strategy": "steps", "save_steps": 1, "eval_strategy": "steps", "eval_steps": 1}
-    if is_stock:
-        trainer = stock_trainer(make_model(), **settings)
-    else:
-        trainer = make_trainer(make_model(), tokenizer, tmp_path, **settings)
-    predictions = trainer.predict(trainer.train_dataset).predictions
-    for row, predicted in zip(trainer.train_dataset, predictions, strict=True):
-        expected = trainer.model.generate(torch.tensor([row["input_ids"]]))[0].tolist()
-        assert [token for token in predicted.tolist() if token > 0] == [token for token in expected if token > 0]
-    assert predictions.shape[1] > 21
-    trainer.train()
-    assert "max_length" not in caplog.text
-    trainer.save_model(tmp_path / "final")
-    for directory in (tmp_path / "checkpoint-1", tmp_path / "final"):
-        saved = GenerationConfig.from_pretrained(directory)
-        assert saved.max_length is None
-        assert saved.max_new_tokens_over_source == 50
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,20 @@
 import functools
 import gzip
 import io
-import json
 import os
 import shutil
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
-from helpers import REPOSITORY, recipe_module, run_ranks, start_ranks
+from helpers import REPOSITORY, call_recipe, change_json, recipe_module, refusal, run_ranks, start_ranks
+from models import translate_alone
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
@@ -40,39 +42,27 @@ def recipe():
 
 
 @pytest.fixture(scope="module")
-def oracle(lively_model):
+def oracle(loaded_model, tokenizer):
     """The bytes to expect for some lines: one sentence at a time, through the model and tokenizer themselves."""
-    tokenizer = AutoTokenizer.from_pretrained(lively_model)
-    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
-
-    @torch.no_grad()
-    def translate(line: str) -> str:
-        if not line.strip():
-            return ""
-        output = model.generate(**tokenizer(line.strip(), return_tensors="pt"), max_new_tokens=6)
-        text = tokenizer.decode(output[0], skip_special_tokens=True)
-        assert len(text.splitlines()) == 1
-        return text
-
-    translations = {line: translate(line) for line in LINES}
+    translations = {line: translate_alone(loaded_model, tokenizer, line, max_new_tokens=6) for line in LINES}
+    assert all(len(text.splitlines()) <= 1 for text in translations.values())
     assert len(set(translations.values())) >= len(translations) - 3  # else a mix-up might go unseen
     return lambda lines: as_bytes([translations[line] for line in lines])
 
 
-def command(lively_model: Path, *arguments: object) -> list[str]:
+def options(lively_model: Path, *arguments: object) -> list[str]:
     defaults = ["--model", lively_model, "--max_new_tokens", 6, "--lines_per_shard", 4]
-    return [str(word) for word in (RECIPE, *defaults, *arguments)]  # the last of several values counts
+    return [str(word) for word in (*defaults, *arguments)]  # the last of several values counts
 
 
 @pytest.fixture
 def run(recipe, monkeypatch, lively_model):
     """Run the recipe's `main` in this process."""
 
-    def run(*arguments: object, stdin: bytes | io.BytesIO = b"") -> None:
+    def run(*arguments: object, stdin: bytes | io.BytesIO = b"", call: Callable[..., Any] = call_recipe) -> Any:
         source = io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(source))
-        monkeypatch.setattr(sys, "argv", command(lively_model, *arguments))
-        recipe.main()
+        return call(recipe, *options(lively_model, *arguments))
 
     return run
 
@@ -156,16 +146,11 @@ def second(lively_model, tmp_path):
     return directory
 
 
-def test_models_translate_a_file_together(run, output, source, lively_model, second, oracle):
+def test_models_translate_a_file_together(run, output, source, loaded_model, tokenizer, second, oracle):
     run("--input", source, "--output", output, "--ensemble", second)
-    tokenizer = AutoTokenizer.from_pretrained(lively_model)
-    model, other = (AutoModelForSeq2SeqLM.from_pretrained(name).eval() for name in (lively_model, second))
-    texts = [""] * len(LINES)
-    for index, line in enumerate(LINES):
-        if line.strip():
-            inputs = tokenizer(line.strip(), return_tensors="pt")
-            (ids,) = model.generate(**inputs, max_new_tokens=6, custom_generate=Ensemble([other]))
-            texts[index] = tokenizer.decode(ids, skip_special_tokens=True)
+    together = Ensemble([AutoModelForSeq2SeqLM.from_pretrained(second).eval()])
+    options = {"max_new_tokens": 6, "custom_generate": together}
+    texts = [translate_alone(loaded_model, tokenizer, line, **options) for line in LINES]
     assert output.read_bytes() == as_bytes(texts) != oracle(LINES)
 
 
@@ -282,12 +267,7 @@ def error(run, monkeypatch):
     def error(*arguments: object, **keywords) -> str:
         with monkeypatch.context() as patch:
             patch.setattr(SavedModel, "load_to_decode", lambda *_: pytest.fail("the model was loaded"))
-            with pytest.raises(SystemExit) as stop:
-                run(*arguments, **keywords)
-        message = str(stop.value.code)
-        assert message.startswith("translate.py: ")
-        assert len(message.splitlines()) == 1
-        return message
+            return run(*arguments, call=refusal, **keywords)
 
     return error
 
@@ -326,8 +306,7 @@ def test_another_translation_does_not_go_on(run, translated, error, source, outp
     assert difference in error(*files, "--num_beams", 2)
     assert "differs in shards (5 then, 4 now)" in error(*files, "--shard", "1/4")
     other = shutil.copytree(lively_model, tmp_path / "other")
-    settings = json.loads((other / "generation_config.json").read_text(encoding="utf-8"))
-    (other / "generation_config.json").write_text(json.dumps({**settings, "num_beams": 2}), encoding="utf-8")
+    change_json(other / "generation_config.json", num_beams=2)
     assert "differs in models (" in error(*files, "--model", other)
     source.write_bytes(source.read_bytes().replace(b"one", b"two"))
     assert f"differs in input ({len(LINES)} lines, " in error(*files)
@@ -375,7 +354,8 @@ def test_a_process_that_stops_ends_the_other_and_two_go_on(lively_model, source,
     lines = LINES * 20
     source.write_bytes(as_bytes(lines))
     arguments = ["--input", source, "--output", output, "--lines_per_shard", 2, "--timeout_minutes", 0.1]
-    ranks = start_ranks(command(lively_model, *arguments), 2)
+    command = [RECIPE, *options(lively_model, *arguments)]
+    ranks = start_ranks(command, 2)
     folder = output.with_name("out.txt.shards")
     try:
         while all(rank.poll() is None for rank in ranks) and len(list(folder.glob("*-of-?????.gz"))) < 4:
@@ -398,7 +378,7 @@ def test_a_process_that_stops_ends_the_other_and_two_go_on(lively_model, source,
         assert gzip.decompress(path.read_bytes()) == oracle(lines[2 * number : 2 * number + 2])
     first = 2 * int(finished[0].name[:5])
     finished[0].write_bytes(gzip.compress(b"kept\nkept\n"))  # so that the output shows who wrote it
-    again = run_ranks(command(lively_model, *arguments), 2)
+    again = run_ranks(command, 2)
     messages = "".join(rank.stderr for rank in again)
     assert [rank.returncode for rank in again] == [0, 0], messages
     assert f"{len(finished)} of {len(lines) // 2} shards are finished already" in messages
@@ -415,16 +395,14 @@ def bilingual(lively_model, tmp_path):
 
 
 def test_hypotheses_are_those_of_generate_and_pairs_are_a_corpus(
-    run, source, output, lively_model, bilingual, tmp_path
+    run, source, output, lively_model, loaded_model, tokenizer, bilingual, tmp_path
 ):
-    tokenizer = AutoTokenizer.from_pretrained(lively_model)
-    model = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
     pairs = []
     for line in map(str.strip, LINES):
         texts = [""] * 3
         if line:
             inputs = tokenizer(line, return_tensors="pt")
-            ids = model.generate(**inputs, num_beams=5, num_return_sequences=3, max_new_tokens=6)
+            ids = loaded_model.generate(**inputs, num_beams=5, num_return_sequences=3, max_new_tokens=6)
             texts = tokenizer.batch_decode(ids, skip_special_tokens=True)
             assert len(set(texts)) > 1
         pairs += [(" ".join(line.splitlines()), text) for text in texts]

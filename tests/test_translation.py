@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accelerate import cpu_offload
+from models import translate_alone
 from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer.data.phrasebook import phrasebook
@@ -18,11 +19,7 @@ def corpus_and_translations(lively_model, tokenizer):
     model = AutoModelForSeq2SeqLM.from_pretrained(lively_model).eval()
     sentences = [english for english, _ in phrasebook("test")[:10]]
     sentences[3:3] = ["", "  ", " spaces around  "]
-    expected = []
-    for sentence in sentences:
-        inputs = tokenizer(sentence.strip(), return_tensors="pt")
-        output = model.generate(**inputs, max_new_tokens=10)[0]
-        expected.append(tokenizer.decode(output, skip_special_tokens=True) if sentence.strip() else "")
+    expected = [translate_alone(model, tokenizer, sentence, max_new_tokens=10) for sentence in sentences]
     assert len(set(expected)) >= len(expected) - 2
     return model, sentences, expected
 

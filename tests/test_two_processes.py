@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 from helpers import call_recipe, run_ranks, write_pairs
-from models import make_parser
+from models import GOLD, make_parser
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.runs.records import ScoreRecord
@@ -19,7 +19,6 @@ RECIPES = {
 }
 WRITTEN = ("filtered/kept.jsonl", "filtered/removed.jsonl", "mrg", "json")
 WRITTEN += ("scores/translations.txt", "scores/bleu_by_source_length.png")
-GOLD = "((S (NP (DT The) (NN cat)) (VP (VBD sat)) (. .)))\n((S (NP-SBJ (-NONE- *)) (VP (VB Go)) (. .)))\n"
 
 
 def run_recipes(name: str) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 from helpers import call_recipe
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vaswani_transformer.visualization.figures import attention_view, entropy_view, positions_view
 
@@ -11,8 +10,8 @@ SOURCE, TARGET = "The old man reads a book. " * 12, "Der alte Mann."  # longer t
 
 
 @pytest.fixture
-def loaded(lively_model):
-    return AutoModelForSeq2SeqLM.from_pretrained(lively_model), AutoTokenizer.from_pretrained(lively_model)
+def loaded(loaded_model, tokenizer):
+    return loaded_model, tokenizer
 
 
 def svg(*options: object, folder) -> str:
