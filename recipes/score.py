@@ -48,8 +48,8 @@ from vaswani_transformer.runs.scoring import (
     lock_evaluation,
     reference_perplexity,
     score_systems,
-    score_table,
     search_grid,
+    show_scores,
     translate_test_set,
     write_scores,
 )
@@ -104,8 +104,8 @@ class EvaluationArguments(DecodingArguments):
     @property
     def models(self) -> list[str]:
         """The systems that are models, not files of translations."""
-        others = [name for name in (self.compare,) if name is not None and not Path(name).is_file()]
-        return [*([] if self.model is None else [self.model]), *others]
+        named = [name for name in (self.model, self.compare) if name is not None]
+        return [name for name in named if name == self.model or not Path(name).is_file()]
 
 
 def main() -> None:
@@ -179,9 +179,7 @@ def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
 
 def show(record: ScoreRecord, sources: list[str] | None, translations: dict[str, list[str]]) -> None:
     console, first = PlainConsole(), next(iter(record.systems.values()))
-    console.print(score_table(record.systems))
-    for name, score in (("sacrebleu", first.bleu), ("paper_bleu", first.paper_bleu), ("chrf", first.chrf)):
-        console.print(f"{name}: {score.signature}", soft_wrap=True)
+    show_scores(record.systems)
     for name, scores in record.systems.items():
         if scores.pathologies is not None:
             console.print(pathology_table(name, scores.pathologies, sources, translations[name]))

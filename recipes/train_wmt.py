@@ -45,7 +45,7 @@ from vaswani_transformer.runs.model_card import write_model_card
 from vaswani_transformer.runs.plots import plot_bleu_by_source_length
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord
-from vaswani_transformer.runs.scoring import Translations, score_table, search_grid, translate_test_set
+from vaswani_transformer.runs.scoring import Translations, search_grid, show_scores, translate_test_set
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.processes import on_main_process, start_processes
@@ -147,18 +147,14 @@ def plot_lengths(record: RunRecord, path: Path) -> None:
 
 
 def show_results(record: RunRecord) -> None:
-    console = PlainConsole()
     if record.scores:
-        console.print(score_table(record.titled_scores))
+        show_scores(record.titled_scores)
     if record.test:
-        console.print("sacreBLEU:", record.test.bleu.signature, soft_wrap=True)
-        if record.test.paper_bleu:
-            console.print("BLEU as in the paper:", record.test.paper_bleu.signature, soft_wrap=True)
         title = f"{len(record.examples)} sentences of the test set, from the worst by chrF to the best"
         examples = Table("source", "translation", "reference", title=title)
         for example in record.examples:
             examples.add_row(example.source, example.translation, example.reference)
-        console.print(examples)
+        PlainConsole().print(examples)
 
 
 if __name__ == "__main__":

@@ -188,8 +188,8 @@ def test_mixed_corpora_are_drawn_anew_also_after_resuming(
     }
     expected_loss = smoothed_loss(loaded_model, tokenizer, phrasebook("test")[5:9], epsilon=0)
     assert record.replay_test_parent.perplexity.nats_per_token == pytest.approx(expected_loss, rel=1e-5)
-    line = "- Replay: replay.en and replay.de; 40 pairs kept; each epoch draws 0.5 of them, anew, per pair of the corpus"
-    assert line in ModelCard.load(whole / "README.md").text
+    drawn = "40 pairs kept; each epoch draws 0.5 of them, anew, per pair of the corpus"
+    assert f"- Replay: replay.en and replay.de; {drawn}\n" in ModelCard.load(whole / "README.md").text
 
 
 def test_default_rate_and_budgets_make_the_model_learn(corpus, lively_model, tmp_path, capsys):

@@ -31,6 +31,7 @@ from ..evaluation.test_sets import TestSet
 from ..model.languages_vaswani import Directions
 from ..model.scores_vaswani import TranslationScore
 from ..model.tokenization_vaswani import encodes_targets
+from ..system.console import PlainConsole
 from ..system.files import locked
 from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
 from .records import Provenance, ScoredTestSet, ScoreRecord
@@ -190,14 +191,18 @@ def write_scores(directory: Path, record: ScoreRecord, translations: Mapping[str
     record.save(directory / "results.json")
 
 
-def score_table(scores: Mapping[str, Scores]) -> Table:
-    """Table of scores by the name of the corpus, model or system."""
+def show_scores(scores: Mapping[str, Scores]) -> None:
+    """Print a table of scores, by the name of the corpus, model or system, and their signatures."""
     table = Table("", "sentences", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title="Scores")
     for name, each in scores.items():
         numbers = each.bleu.score, each.paper_bleu and each.paper_bleu.score, each.chrf.score
         cells = ["" if number is None else f"{number:.2f}" for number in numbers]
         table.add_row(name, str(each.sentences), *cells, f"{each.perplexity.perplexity:.3f}" if each.perplexity else "")
-    return table
+    console, first = PlainConsole(), next(iter(scores.values()))
+    console.print(table)
+    for name, score in (("sacreBLEU", first.bleu), ("BLEU as in the paper", first.paper_bleu), ("chrF2", first.chrf)):
+        if score is not None:
+            console.print(f"{name}: {score.signature}", soft_wrap=True)
 
 
 @dataclass(frozen=True)
