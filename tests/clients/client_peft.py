@@ -35,7 +35,7 @@ METHODS = {
     "prompt tuning": peft.PromptTuningConfig(num_virtual_tokens=8, **TASK),
 }
 IS_PROMPT = {"prefix tuning", "prompt tuning"}  # no weights of the model change
-FEW_NUMBERS = IS_PROMPT | {"IA3"}  # few parameters, which need a larger learning rate
+FEW_NUMBERS = IS_PROMPT | {"IA3", "trainable tokens"}  # few parameters, which need a larger learning rate
 IS_TIED = {"LoRA of embeddings", "trainable tokens"}  # merged, they would change the softmax, too
 
 
