@@ -123,6 +123,7 @@ def test_translations_are_aligned_by_the_heads_of_the_configuration(named, model
     ("config", "message"),
     [
         ({"target_vocab_size": 50}, "alignment: the model has two vocabularies"),
+        ({"model_type": "t5"}, "alignment: models of the type t5 are not supported"),
         ({"decoder_layers": 3, "alignment_heads": [[2, 1], [3, 0]]}, "alignment_heads: must be .* of 3 layers with 2 "),
         ({"decoder_layers": 3, "alignment_heads": []}, "alignment_heads: must be "),
     ],

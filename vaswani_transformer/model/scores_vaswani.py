@@ -37,12 +37,15 @@ class AlignmentHeads:
         """The heads that the configuration names; by default all heads of the last layer.
 
         Raises:
-            ValueError: The model has separate vocabularies, or it lacks heads that its configuration names.
+            ValueError: The model has separate vocabularies, or is of a type such as T5; or it lacks heads that its
+                configuration names.
         """
         config = model.config
         has_two = getattr(config, "target_vocab_size", None) or config.model_type == "fsmt"
         if has_two or not getattr(config, "share_encoder_decoder_embeddings", True):
             raise ValueError("alignment: the model has two vocabularies, and its tokenizer decodes one of them only")
+        if not hasattr(config, "decoder_layers"):
+            raise ValueError(f"alignment: models of the type {config.model_type} are not supported")
         layers, heads = config.decoder_layers, config.decoder_attention_heads
         present = [[layer, head] for layer in range(layers) for head in range(heads)]
         if (pairs := getattr(config, "alignment_heads", None)) is None:
