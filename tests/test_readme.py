@@ -368,7 +368,7 @@ def test_commits_exist(page):
     git = ["git", "-C", REPOSITORY]
     shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, check=False).stdout
     if shallow != b"false\n" or not (REPOSITORY / ".git").exists():
-        pytest.skip("this checkout has not all commits")
+        pytest.skip("this checkout lacks a part of the history")
     for commit in re.findall(r"`([0-9a-f]{8}|[0-9a-f]{40})`", page.read_text(encoding="utf-8")):
         assert subprocess.run([*git, "cat-file", "-e", commit], check=False).returncode == 0, commit
 

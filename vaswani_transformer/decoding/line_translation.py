@@ -139,15 +139,15 @@ class LineTranslator:
 
     def _line(self, source: str, translation: Translation) -> bytes:
         """The line of a translation: its text; or JSON with the scores, and the source without a language tag."""
-        text = _one_line(translation.text)
+        text = as_one_line(translation.text)
         if self._columns is not None:
             source_column, target_column = self._columns
-            record = {source_column: _one_line(self._directions.split(source)[1]), target_column: text}
+            record = {source_column: as_one_line(self._directions.split(source)[1]), target_column: text}
             scores = translation.score.line if translation.score else {}
             text = json.dumps({**record, **scores}, ensure_ascii=False)
         return text.encode() + b"\n"
 
 
-def _one_line(text: str) -> str:
+def as_one_line(text: str) -> str:
     """Replace U+2028 and similar characters, which some tools take for line ends."""
     return " ".join(text.splitlines())

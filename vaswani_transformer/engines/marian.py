@@ -136,7 +136,8 @@ def export_marian(
     no live hypothesis, if it ended now, would score better; and all sentences have one length limit, 512 tokens unless
     the model's generation_config sets one, instead of source length + 50.
 
-    Arguments and errors are those of `export_directory`; and a ValueError, if MarianMT cannot express the model.
+    It takes the arguments of `export_directory`, and raises its errors, or a ValueError if MarianMT cannot express the
+    model.
     """
     output = Path(output)
     with export_directory(output, force, model, tokenizer) as directory:

@@ -48,7 +48,8 @@ def export_onnx(
     transformers, as described at `export_marian`. transformers.js searches greedily, whatever the number of beams, and
     continues shorter sentences of a batch after their end: give it one sentence at a time.
 
-    Arguments and errors are those of `export_directory`; and a ValueError, if the clients cannot express the model.
+    It takes the arguments of `export_directory`, and raises its errors, or a ValueError if the clients cannot express
+    the model.
     """
     output = Path(output)
     require_marian_heads(model.config, "the ONNX layout of transformers.js")

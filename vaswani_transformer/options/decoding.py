@@ -125,8 +125,8 @@ class TranslationOptions(GenerationArguments):
     )
     return_scores: bool = option(
         False,
-        "Write log-probabilities of each translation and of its words, into .jsonl, and the confidence; null where "
-        "score.py --confidence has not measured it.",
+        "Write log-probabilities of each translation and of its words, into .jsonl, and the confidence; null outside "
+        "the range measured by score.py --confidence.",
         decides="translations",
     )
     return_alignment: bool = option(

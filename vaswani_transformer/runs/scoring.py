@@ -16,6 +16,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, Pr
 from ..data.cleaning import encode_corpus
 from ..data.corpora import evenly_spaced, sentences
 from ..data.prepared_directory import TrainingData
+from ..decoding.line_translation import as_one_line
 from ..decoding.translation import best_translations, translate_corpus
 from ..evaluation.confidence import ConfidenceReport, measure_confidence
 from ..evaluation.perplexity import Perplexity, perplexity
@@ -89,7 +90,7 @@ def translate_test_set(
     seconds = time.perf_counter() - started
     scores = [each.score for each in translations] if return_scores else None
     # One line each, so that the written file has the same scores.
-    lines = [" ".join(each.text.splitlines()) for each in translations]
+    lines = [as_one_line(each.text) for each in translations]
     return Translations(lines, **search, seconds=seconds, log_probabilities=scores)
 
 
@@ -120,12 +121,14 @@ def score_systems(
     source, target = test_set.languages
     best, lines, sweep = {}, {}, None
     for name, searches in systems.items():
-        scores = [each.score(test_set, perplexities.get(name)) for each in searches]
+        is_sweep = len(searches) > 1  # only the best search gets groups of lengths and pathologies, which take time
+        scores = [each.score(replace(test_set, sources=None) if is_sweep else test_set) for each in searches]
         # In a language without spaces between words, the paper's BLEU may be 0 for all searches.
         highest = max(range(len(scores)), key=lambda row: (scores[row].paper_bleu.score, scores[row].bleu.score))
-        best[name], lines[name] = scores[highest], searches[highest].lines
-        if len(scores) > 1:
-            sweep = [replace(each, by_source_length=None, pathologies=None, perplexity=None) for each in scores]
+        chosen = searches[highest].score(test_set) if is_sweep else scores[highest]
+        best[name], lines[name] = replace(chosen, perplexity=perplexities.get(name)), searches[highest].lines
+        if is_sweep:
+            sweep = scores
     comparison = None
     if len(lines) > 1:
         first, second = lines.values()
