@@ -1,0 +1,29 @@
+"""Strings that a translation copies from its source: addresses, placeholders, emoji and numbers."""
+
+import re
+from collections.abc import Iterator
+
+
+_EMOJI = r"[\u2600-\u27bf\u2b50-\u2b55\U0001f1e6-\U0001faff]"
+_JOINED = r"(?:[\ufe0e\ufe0f\u200d\u20e3\U0001f3fb-\U0001f3ff]|(?<=\u200d)" + _EMOJI + ")*"
+
+# The kinds by their names in reports. Where two match at one place, the first one counts.
+_KINDS = {
+    "URLs": r"(?:https?://|www\.)[^\s<>\"']*[\w/]",
+    "e-mail addresses": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "placeholders": r"%(?:\(\w+\)|\d\$)?[sdif]\b|\{\w*\}|</?[A-Za-z]\w*\s*/?>",
+    "emoji": _EMOJI + _JOINED,
+    "numbers": r"\d+(?:[.,:]\d+)*",
+}
+_PATTERN = re.compile("|".join(f"({pattern})" for pattern in _KINDS.values()))
+
+KINDS = tuple(_KINDS)
+
+
+def copied_strings(text: str) -> Iterator[tuple[str, re.Match[str]]]:
+    """The kind and the match of each string of a text that a translation copies, from left to right.
+
+    Numbers may change their separators in a translation: "1,000.5" becomes "1.000,5".
+    """
+    for match in _PATTERN.finditer(text):
+        yield KINDS[(match.lastindex or 1) - 1], match
