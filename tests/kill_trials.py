@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -114,7 +115,9 @@ class Training:
 
     def unfinished(self) -> set[str]:
         """Names of the checkpoints that are being written."""
-        return {path.name for path in (self.output_dir / "_incomplete").glob("checkpoint-*")}
+        with suppress(FileNotFoundError):  # the training creates and deletes the directory
+            return {path.name for path in (self.output_dir / "_incomplete").glob("checkpoint-*")}
+        return set()
 
 
 def kill_once(training: Training, kills: list[str], seconds: float, chance: random.Random) -> bool:

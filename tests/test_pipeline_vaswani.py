@@ -262,3 +262,26 @@ def test_short_sentences_do_not_fill_memory(translator, monkeypatch, options, li
     assert sum(batches) == 2048
     assert max(batches) * beams * limit <= 16 * 4096
     assert len(batches) <= -(-2048 * beams * limit // (16 * 4096)) * 1.25 + 1  # and no smaller than that needs
+
+
+@pytest.mark.parametrize(
+    "text", ["-", "\N{HORIZONTAL ELLIPSIS}", "\N{GRINNING FACE}", "\u200b", "%s", "{name}", "1.000,5", "14:35"]
+)
+def test_text_without_words_is_its_own_translation(translator, monkeypatch, text):
+    monkeypatch.setattr(translator.model, "generate", None)  # is not needed
+    assert translator([text, f"{text}\n\n{text}"]) == [
+        {"translation_text": text},
+        {"translation_text": f"{text}\n\n{text}"},
+    ]
+    (record,) = translator(text, return_tensors=True, return_text=True, return_scores=True)
+    assert translator.tokenizer.decode(record["translation_token_ids"], skip_special_tokens=True) == text.strip(
+        "\u200b"
+    )
+    assert record["translation_text"] == text
+    assert record["word_log_probabilities"] == []
+
+
+def test_text_without_words_is_copied_without_its_tag(two_way):
+    translator = pipeline("translation", model=str(two_way))
+    for text in ("<2de> 14:35", "<2de>", "<2de> -\n- 5"):
+        assert translator(text) == [{"translation_text": text.removeprefix("<2de>").strip()}]

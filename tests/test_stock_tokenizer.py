@@ -17,7 +17,7 @@ from vaswani_transformer.engines.engine import UNUSED, save_stock_tokenizer
 
 
 TAGS = ("<2de>", "<2en>")
-KINDS = {"bpe": (), "wordpiece": (), "bpe, both directions": TAGS, "wordpiece, both directions": TAGS}
+KINDS = {"bpe": (), "wordpiece": (), "bpe, both directions, digits": TAGS, "wordpiece, both directions": TAGS}
 TEXTS = [
     "The old man reads a book.",
     "<pad> and </s> are words",
@@ -25,6 +25,9 @@ TEXTS = [
     "a</s>b<unk>",
     "  two  blanks\n\tand 🐈 ",
     "É e\u0301, a\ufeffb \x85 c",
+    "\ufeffa\u00a0\u2009b\u3000c\u2028d\u202fe \x00f\x1cg",
+    "soft\u00adhyphen\u200b\u2060 \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u200f1\u066b5\u202c",
+    "249,99 € um 14:35, +49 30 1234567, ١٢٣ ½ Ⅻ",
     "Wait , what ? I do n't know ! It 's",
     UNUSED.format(5),
     "x",
@@ -41,7 +44,8 @@ TEXTS = [
 def trained_tokenizer(request) -> VaswaniTokenizer:
     corpus = [sentence for pair in phrasebook("validation") for sentence in pair]
     kind, tags = request.param.split(",")[0], KINDS[request.param]
-    return VaswaniTokenizer.train(corpus, 400, kind, show_progress=False, special_tokens=tags)
+    options = {"special_tokens": tags, "split_digits": "digits" in request.param}
+    return VaswaniTokenizer.train(corpus, 400, kind, show_progress=False, **options)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 from helpers import call_in_threads
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import normalizers
 from transformers import AutoTokenizer
 
 from vaswani_transformer import VaswaniTokenizer
@@ -20,6 +21,7 @@ PAD, EOS, UNK = 0, 1, 2
 
 # Each odd character stands in one position only: some at the start of a run, some inside, some alone.
 ODD_LINES = ["a\x1cb \x1d\x1e", "5ß", "x\u0302y", "中文", "3€!?", "one\ttwo\nthree\u2028four\u3000\u200b", "½Ⅻ", "# #a"]
+INVISIBLE = {0xAD, 0x61C, 0x200B, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2060, 0x2070), 0xFEFF}
 CORPUS = [sentence for pair in phrasebook("validation") for sentence in pair] + ODD_LINES
 
 AWKWARD = [
@@ -38,8 +40,10 @@ PIECES += ["e\u0301", "\u0301", "# ", "Ġ", "the", "ein", "7", "."]
 TEXTS = st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join)
 
 
-def nfc(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
+def normal(text: str) -> str:
+    """The text that decoding gives back."""
+    visible = [c for c in text if ord(c) not in INVISIBLE and (c.isspace() or unicodedata.category(c) != "Cc")]
+    return " ".join(unicodedata.normalize("NFC", "".join(visible)).split())
 
 
 def decoded(tokenizer: VaswaniTokenizer, text: str) -> str:
@@ -86,27 +90,27 @@ def either(request: pytest.FixtureRequest, tokenizer: VaswaniTokenizer, word_pie
 @example("x" * 1000)
 def test_byte_pairs_give_back_any_text_and_no_special_id_but_the_end(tokenizer, text):
     ids = tokenizer(text).input_ids
-    assert tokenizer.decode(ids, skip_special_tokens=True) == nfc(text)
+    assert tokenizer.decode(ids, skip_special_tokens=True) == normal(text)
     assert ids[-1] == EOS
     assert not {PAD, EOS, UNK} & set(ids[:-1])
 
 
-@given(st.text(st.sampled_from(sorted(set(nfc("".join(CORPUS)))))) | TEXTS)
+@given(st.text(st.sampled_from(sorted(set(normal("".join(CORPUS)))))) | TEXTS)
 @example("".join(ODD_LINES))
 @example("a###b ##c # d")  # like the mark of a continuation
 def test_word_pieces_give_back_text_of_known_characters(word_pieces, text):
     ids = word_pieces(text).input_ids
-    known = set(nfc("".join(CORPUS))) | {" "}
-    assert (UNK in ids) == (not set(nfc(text)) <= known)
+    known = set(normal("".join(CORPUS))) | {" "}
+    assert (UNK in ids) == (not set(normal(text)) <= known)
     if UNK not in ids:
-        assert word_pieces.decode(ids, skip_special_tokens=True) == nfc(text)
+        assert word_pieces.decode(ids, skip_special_tokens=True) == normal(text)
     assert ids[-1] == EOS
     assert not {PAD, EOS} & set(ids[:-1])
 
 
 @pytest.mark.parametrize("length", [99, 100, 101, 201])
 def test_a_run_of_any_length_is_encoded(either, length):
-    for text in ("a" * length, " " + "a" * length, "5" * length + "!" * length):
+    for text in ("a" * length, "5" * length + "!" * length):
         assert UNK not in either(text).input_ids
         assert decoded(either, text) == text
 
@@ -131,6 +135,44 @@ def test_word_pieces_know_the_thousand_most_frequent_characters():
     known = {character for character in characters if UNK not in trained(character).input_ids}
     assert len(known) == 999  # and the space
     assert min(counts[character] for character in known) >= max(counts[c] for c in counts if c not in known)
+
+
+@pytest.mark.parametrize(
+    "text", ["a  b", "a\u00a0b", "a\tb", "a\u3000b", "a\u2028b", "\ufeffa b", "a\u00ad b\u200b", " a b\n"]
+)
+def test_text_that_looks_alike_has_the_same_ids(either, text):
+    assert either(text).input_ids == either("a b").input_ids
+    assert either(f"<2de> {text}").input_ids == either("<2de> a b").input_ids
+
+
+def test_joiners_that_change_the_look_of_a_word_stay(tokenizer):
+    for text in (
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "\u0915\u094d\u200d\u0937",
+        "\U0001f468\u200d\U0001f469",
+    ):
+        assert decoded(tokenizer, text) == text
+
+
+@pytest.mark.parametrize("model", ["bpe", "wordpiece"])
+def test_digits_can_be_tokens_of_their_own(model, tmp_path):
+    corpus = [*CORPUS, *(f"{number} euros, {number},99" for number in range(1900, 2030))]
+    trained = VaswaniTokenizer.train(corpus, 700, model, show_progress=False, split_digits=True)
+    trained.add_special_tokens({"additional_special_tokens": ["<2de>"]})
+    trained.save_pretrained(tmp_path)
+    for tokenizer in (trained, VaswaniTokenizer.from_pretrained(tmp_path)):
+        for text in ("1999 euros", "2024,99", "49 30 12345678", "<2de> 2000"):
+            pieces = [tokenizer.decode([token]) for token in tokenizer(text).input_ids]
+            assert [piece for piece in pieces if sum(map(str.isdigit, piece)) > 1] == []
+            assert tokenizer.decode(tokenizer(text).input_ids[:-1]) == text
+
+
+def test_a_saved_tokenizer_keeps_its_normalization_when_tags_are_added(tokenizer):
+    old = copy.deepcopy(tokenizer)  # as an earlier version made it
+    old.backend_tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
+    old = with_languages(old)
+    assert decoded(old, "<2de> a\u00a0 b") == "a\u00a0 b"
+    assert old("<2de>").input_ids == with_languages(tokenizer)("<2de>").input_ids
 
 
 def test_training_is_deterministic():
@@ -258,10 +300,10 @@ def test_other_text_is_encoded_as_before(tokenizer, word_pieces, extended_bpe, e
 @example("<2de>\u0338")  # NFC makes another sign of the end of this one and the mark behind it
 def test_text_with_added_tokens_comes_back(extended_bpe, text):
     ids = extended_bpe(text).input_ids
-    assert extended_bpe.decode(ids[:-1]) == nfc(text)
+    assert extended_bpe.decode(ids[:-1]) == normal(text)
     assert ids[-1] == EOS
     assert not {PAD, EOS, UNK} & set(ids[:-1])
-    longest_first = re.findall(r"\A<2de_AT>|\A<2de>|\[to\.fr\]\+", nfc(text))
+    longest_first = re.findall(r"\A<2de_AT>|\A<2de>|\[to\.fr\]\+", normal(text))
     added = set(extended_bpe.convert_tokens_to_ids(LANGUAGES))
     assert [extended_bpe.convert_ids_to_tokens(token) for token in ids if token in added] == longest_first
 
@@ -312,7 +354,7 @@ def test_a_vocabulary_too_small_for_the_characters_names_the_size_they_need(mode
     if model == "bpe":
         assert needed == 256 + 3
     else:  # at the start and inside, but a space is never inside
-        assert needed == 2 * len(set(nfc("".join(CORPUS)))) - 1 + 3
+        assert needed == 2 * len(set(normal("".join(CORPUS)))) - 1 + 3
     assert train(CORPUS, needed, model).vocab_size == needed
     with pytest.raises(ValueError, match=f"{needed} or more"):
         train(CORPUS, needed - 1, model)

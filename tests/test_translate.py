@@ -32,7 +32,7 @@ from vaswani_transformer.system.files import locked
 RECIPE = REPOSITORY / "recipes" / "translate.py"
 LINES = [english for english, _ in phrasebook("test")[:9]]
 LINES[2:2] = ["", "  \t "]
-LINES += ["one\u2028line", "one\x85line", "one\rline", "one\tline\x0c"]
+LINES += ["one\u2028line", "two\x85dogs", "three\rbirds", "four\tcakes\x0c"]
 LINES += ["  spaces around  ", "Ünïcödé 漢字 🙂", LINES[0], ""]
 
 

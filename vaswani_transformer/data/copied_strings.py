@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+from ..model.languages_vaswani import PLACEHOLDER
+
 
 _EMOJI = r"[\u2600-\u27bf\u2b50-\u2b55\U0001f1e6-\U0001faff]"
 _JOINED = r"(?:[\ufe0e\ufe0f\u200d\u20e3\U0001f3fb-\U0001f3ff]|(?<=\u200d)" + _EMOJI + ")*"
@@ -11,7 +13,7 @@ _JOINED = r"(?:[\ufe0e\ufe0f\u200d\u20e3\U0001f3fb-\U0001f3ff]|(?<=\u200d)" + _E
 _KINDS = {
     "URLs": r"(?:https?://|www\.)[^\s<>\"']*[\w/]",
     "e-mail addresses": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
-    "placeholders": r"%(?:\(\w+\)|\d\$)?[sdif]\b|\{\w*\}|</?[A-Za-z]\w*\s*/?>",
+    "placeholders": PLACEHOLDER,
     "emoji": _EMOJI + _JOINED,
     "numbers": r"\d+(?:[.,:]\d+)*",
 }

@@ -171,6 +171,7 @@ def _learn_tokenizer(corpus: Dataset, args: DataArguments) -> VaswaniTokenizer:
         show_progress=False,
         special_tokens=_tags(args),
         min_frequency=args.min_frequency,
+        split_digits=args.split_digits,
     )
 
 

@@ -26,6 +26,9 @@ except ImportError:  # a model's code may run without this package, which requir
 # sentencex 1.0.32 fails on "Z\u00a0.": it assumes that each white-space character has one byte.
 _AS_SPACE = {code: " " for code in range(128, 0x3001) if chr(code).isspace()}
 
+# Of printf, str.format and HTML, as in "%s", "{name}" and "<b>".
+PLACEHOLDER = r"%(?:\(\w+\)|\d\$)?[sdif]\b|\{\w*\}|</?[A-Za-z]\w*\s*/?>"
+
 _PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 _FULL_WIDTH_ENDS = ("\u3002", "\uff01", "\uff1f")  # no space follows these
 _WITHOUT_SPACES = ("zh", "yue", "ja", "th", "lo", "km", "my")
@@ -57,6 +60,11 @@ def is_same_language(one: str, other: str) -> bool:
 def with_tag(text: str, tag: str | None) -> str:
     """Put a tag before a text; blank text is unchanged."""
     return f"{tag} {text}" if tag and text.strip() else text
+
+
+def has_words(text: str) -> bool:
+    """Whether a text has a letter outside placeholders; a translation copies any other text."""
+    return any(map(str.isalpha, re.sub(PLACEHOLDER, "", text)))
 
 
 def require_text(text: object, name: str) -> str:

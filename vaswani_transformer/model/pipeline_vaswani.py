@@ -23,7 +23,7 @@ from transformers.generation.logits_process import LogitsProcessor
 from transformers.utils import logging
 
 from .generation_vaswani import paper_generation_config, search_options
-from .languages_vaswani import ENCODING_LOCK, Directions, Paragraph, require_text, split_paragraphs
+from .languages_vaswani import ENCODING_LOCK, Directions, Paragraph, has_words, require_text, split_paragraphs
 from .scores_vaswani import AlignmentHeads, TranslationScore, TranslationScorer, for_direction
 from .search_options_vaswani import LENGTH_FIELDS, SearchOptions, similar_length_batches
 
@@ -130,8 +130,8 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
 
     For a string or a list it returns a list of `{"translation_text": ...}`, one for each input (a list of lists with
     `num_return_sequences` above 1); for a dataset or generator, a lazy iterator over such lists. Texts are translated
-    sentence by sentence; the translation of blank text is empty. Keywords of `generate` are passed on; by default it
-    decodes as in the paper.
+    sentence by sentence; text without words, such as "-" or "14:35", is its own translation. Keywords of `generate` are
+    passed on; by default it decodes as in the paper.
 
     Args:
         dtype: The type in which the model computes; for the constructor only. On processors with AVX2 alone,
@@ -279,8 +279,8 @@ def translate_in_batches(
 ) -> Iterator[tuple[list[int], list[list[Translation]]]]:
     """Translate texts in batches of similar length, the longest first.
 
-    Memory therefore runs out in the first batch or never. Blank sentences are not decoded; their empty translations
-    come last.
+    Memory therefore runs out in the first batch or never. A sentence without words, such as "-" or "14:35", is its own
+    translation; these, and the empty translations of blank sentences, come last.
 
     Args:
         model, tokenizer: The model, on the device to use, and its tokenizer.
@@ -323,10 +323,12 @@ def translate_in_batches(
             obstacles.append("return_alignment" if return_alignment else "return_scores")
         paragraphs = split_paragraphs(directions, texts, obstacles, logger.warning_once)
     parts = texts if paragraphs is None else [part for each in paragraphs for part in each.sentences]
+    copies = {index: bare for index, part in enumerate(parts) if not has_words(bare := directions.split(part)[1])}
 
     def translate_parts() -> Iterator[tuple[list[int], list[list[Translation]]]]:
+        others = ["" if index in copies else part for index, part in enumerate(parts)]
         batches = generate_in_batches(
-            model, tokenizer, parts, search, tokens_per_batch, batch_size, truncation, engine=engine, **generate_kwargs
+            model, tokenizer, others, search, tokens_per_batch, batch_size, truncation, engine=engine, **generate_kwargs
         )
         is_unlike: list[bool] = []  # for each translation with a curve: outside the measured range?
         for indices, inputs, output_ids in batches:
@@ -349,11 +351,13 @@ def translate_in_batches(
                 f"confidence is unreliable here: {sum(is_unlike)} of {len(is_unlike)} translations lie outside the "
                 "calibrated range; use score.py --confidence on text of this kind"
             )
-        if blank := [index for index, part in enumerate(parts) if not part.strip()]:
+        if copies:
+            unchanged = ["" if text.isspace() else text for text in copies.values()]
             with ENCODING_LOCK:
-                ids = tokenizer("").input_ids
-            empty = Translation("", ids, None if scorer is None else scorer.blank())
-            yield blank, [[empty] * search.num_return_sequences for _ in blank]
+                rows = tokenizer(text_target=unchanged).input_ids
+            score = None if scorer is None else scorer.blank()
+            copied = [Translation(text, ids, score) for text, ids in zip(unchanged, rows, strict=True)]
+            yield [*copies], [[each] * search.num_return_sequences for each in copied]
 
     yield from translate_parts() if paragraphs is None else _join(paragraphs, translate_parts())
 

@@ -176,7 +176,7 @@ class TranslationScorer:
         return scores
 
     def blank(self) -> TranslationScore:
-        """The score of the empty translation of blank text."""
+        """The score of a translation that the model did not make, because the source has no words."""
         return TranslationScore(0.0, 0.0, 0, [], alignment=None if self.heads is None else [])
 
 

@@ -16,12 +16,25 @@ from .languages_vaswani import is_language_tag, one_at_a_time
 
 PAD, EOS, UNK = "<pad>", "</s>", "<unk>"  # ids 0, 1, 2
 
-_NORMALIZER = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" ")])
+# Invisible characters: controls, soft hyphens, marks of direction, zero-width spaces. U+200C and U+200D stay, because
+# Persian, Indic text and emoji need them. Both classes are written out, because JavaScript's \s is another one.
+_CONTROLS = r"\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f"
+_INVISIBLE = rf"[{_CONTROLS}\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
+_SPACES = r"[\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
+_NORMALIZER = normalizers.Sequence(
+    [
+        normalizers.Replace(Regex(_INVISIBLE), ""),
+        normalizers.NFC(),
+        normalizers.Replace(Regex(_SPACES), " "),
+        normalizers.Strip(),
+        normalizers.Prepend(" "),
+    ]
+)
 
-# Pre-tokenization: runs of letters, of digits or of other characters, each with one space before it. Other white space
-# is split into single characters. A run has at most 100 characters, because word-piece search is quadratic in its
-# length. Nothing is dropped: the concatenated runs are the text.
-_RUNS = (r"[\p{L}\p{M}]", r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]")
+# Pre-tokenization: runs of letters, of digits or of other characters, each with one space before it. Saved tokenizers
+# that keep other white space split it into single characters. A run has at most 100 characters, because word-piece
+# search is quadratic in its length. Nothing is dropped: the concatenated runs are the text.
+_LETTERS, _DIGITS, _OTHERS = r"[\p{L}\p{M}]", r"\p{N}", r"[^\s\p{L}\p{M}\p{N}]"
 _LONGEST_RUN = 101  # with its space
 
 # The start of a text, in a notation that JavaScript also knows.
@@ -37,8 +50,10 @@ _MAX_CHARACTERS = 1000
 class VaswaniTokenizer(PreTrainedTokenizerFast):
     """The shared vocabulary of section 5.1; `train` learns one, `from_pretrained` loads it.
 
-    Encoding appends EOS to every sentence, source or target. Decoding restores the NFC-normalised text exactly: any
-    Unicode text with "bpe", which falls back to bytes; with "wordpiece", text without unknown characters. "<pad>",
+    Encoding normalises text: NFC, one space for white space of any kind and length, none at the ends, and no invisible
+    characters, such as soft hyphens and byte order marks. It appends EOS to every sentence, source or target. Decoding
+    restores the normalised text exactly: any text with "bpe", which falls back to bytes; with "wordpiece", text
+    without unknown characters. A tokenizer that an earlier version saved keeps its normalization. "<pad>",
     "</s>" and "<unk>" in a sentence are ordinary text. Special tokens added later are encoded as one token, also by
     transformers' plain fast tokenizer, and `decode(..., skip_special_tokens=True)` drops them. Language tags, such as
     "<2de>", are special tokens at the start of a text, and ordinary text elsewhere.
@@ -62,6 +77,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         special_tokens: Sequence[str] = (),
         min_frequency: int | None = None,
         reserved: int = 0,
+        split_digits: bool = False,
     ) -> "VaswaniTokenizer":
         """Learn a vocabulary from sentences of both languages.
 
@@ -75,6 +91,7 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
                 only at the start of a text; and `decode(..., skip_special_tokens=True)` drops it.
             min_frequency: How often a piece must occur in the corpus. The vocabulary may then have fewer entries.
             reserved: Number of entries, among `vocab_size`, that the caller adds.
+            split_digits: Whether each digit is one token, so that a model learns to copy any number.
 
         Raises:
             ValueError: The corpus has too many characters for `vocab_size` or, without `min_frequency`, too little
@@ -85,7 +102,9 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         special_tokens = list(dict.fromkeys(special_tokens))
         others = len(special_tokens) + reserved
         learn = _learn_byte_pairs if model == "bpe" else _learn_word_pieces
-        backend = learn(corpus_iterator, max(vocab_size - others, 0), show_progress, min_frequency or 0)
+        kind = models.BPE() if model == "bpe" else models.WordPiece()
+        pre_tokenizer = _pre_tokenizer(kind, split_digits=split_digits)
+        backend = learn(corpus_iterator, pre_tokenizer, max(vocab_size - others, 0), show_progress, min_frequency or 0)
         learned = backend.get_vocab_size() + others
         if learned < vocab_size and min_frequency is None:
             raise ValueError(
@@ -131,13 +150,15 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         return super().add_tokens(tokens, special_tokens=special_tokens)
 
 
-def _pre_tokenizer(model: models.Model, special: Sequence[str] = ()) -> pre_tokenizers.PreTokenizer:
+def _pre_tokenizer(
+    model: models.Model, special: Sequence[str] = (), split_digits: bool = False
+) -> pre_tokenizers.PreTokenizer:
     """Splits text into runs and `special` tokens."""
+    runs, lengths = [], {_LETTERS: 100, _DIGITS: 1 if split_digits else 100, _OTHERS: 100}
+    name = _alternation(special, tag_start=_START)
     if special:
-        name = _alternation(special, tag_start=_START)
-        runs = [f"(?:{name})", *(f" ?(?:(?!{name}){kind}){{1,100}}" for kind in _RUNS)]
-    else:
-        runs = [f" ?{kind}{{1,100}}" for kind in _RUNS]
+        runs, lengths = [f"(?:{name})"], {f"(?:(?!{name}){kind})": longest for kind, longest in lengths.items()}
+    runs += [f" ?{kind}{{1,{longest}}}" for kind, longest in lengths.items()]
     split = pre_tokenizers.Split(Regex("|".join([*runs, r"\s"])), "isolated")
     if not isinstance(model, models.BPE):
         return split
@@ -159,8 +180,9 @@ def _added_special_tokens(backend: Tokenizer) -> list[str]:
 
 def _is_vaswani_backend(backend: Tokenizer) -> bool:
     """Whether `train` made this tokenizer, rather than another library."""
-    expected = _pre_tokenizer(backend.model, _added_special_tokens(backend))
-    return isinstance(backend.model, (models.BPE, models.WordPiece)) and repr(backend.pre_tokenizer) == repr(expected)
+    special = _added_special_tokens(backend)
+    expected = [repr(_pre_tokenizer(backend.model, special, split_digits)) for split_digits in (False, True)]
+    return isinstance(backend.model, (models.BPE, models.WordPiece)) and repr(backend.pre_tokenizer) in expected
 
 
 def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
@@ -174,15 +196,18 @@ def _learn_special_tokens(backend: Tokenizer, names: list[str]) -> None:
                 f"special token {name!r}: must have 1 to 100 characters and no white space, be NFC-normalised and, in "
                 "a byte-pair vocabulary, ASCII"
             )
-    special = [*_added_special_tokens(backend), *names]
+    added = _added_special_tokens(backend)
+    split_digits = repr(backend.pre_tokenizer) == repr(_pre_tokenizer(backend.model, added, split_digits=True))
+    special = [*added, *names]
     first = max(backend.get_vocab().values()) + 1
-    added = {name: number for number, name in enumerate(names, first)}
+    entries = {name: number for number, name in enumerate(names, first)}
     options = {"ignore_merges": True} if is_byte_pair else {}  # no merges lead to the new entries
-    replace_vocabulary(backend, backend.get_vocab(with_added_tokens=False) | added, **options)
-    backend.pre_tokenizer = _pre_tokenizer(backend.model, special)
+    replace_vocabulary(backend, backend.get_vocab(with_added_tokens=False) | entries, **options)
+    backend.pre_tokenizer = _pre_tokenizer(backend.model, special, split_digits)
     # No space is prepended to a special token at the start of a sentence.
     no_space = normalizers.Replace(Regex(rf"{_START} (?={_alternation(special)})"), "")
-    backend.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Prepend(" "), no_space])
+    steps = list(backend.normalizer)[: -1 if added else None]  # without the one for the special tokens so far
+    backend.normalizer = normalizers.Sequence([*steps, no_space])
 
 
 def replace_vocabulary(backend: Tokenizer, vocabulary: dict[str, int], **options: Any) -> None:
@@ -192,10 +217,16 @@ def replace_vocabulary(backend: Tokenizer, vocabulary: dict[str, int], **options
     backend.model = Tokenizer.from_str(json.dumps(state)).model
 
 
-def _learn_byte_pairs(corpus: Iterable[str], vocab_size: int, show_progress: bool, min_frequency: int) -> Tokenizer:
+def _learn_byte_pairs(
+    corpus: Iterable[str],
+    pre_tokenizer: pre_tokenizers.PreTokenizer,
+    vocab_size: int,
+    show_progress: bool,
+    min_frequency: int,
+) -> Tokenizer:
     backend = Tokenizer(models.BPE())
     backend.normalizer = _NORMALIZER
-    backend.pre_tokenizer = _pre_tokenizer(backend.model)
+    backend.pre_tokenizer = pre_tokenizer
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -208,10 +239,16 @@ def _learn_byte_pairs(corpus: Iterable[str], vocab_size: int, show_progress: boo
     return backend
 
 
-def _learn_word_pieces(corpus: Iterable[str], vocab_size: int, show_progress: bool, min_frequency: int) -> Tokenizer:
+def _learn_word_pieces(
+    corpus: Iterable[str],
+    pre_tokenizer: pre_tokenizers.PreTokenizer,
+    vocab_size: int,
+    show_progress: bool,
+    min_frequency: int,
+) -> Tokenizer:
     learner = Tokenizer(models.WordPiece())
     learner.normalizer = _NORMALIZER
-    learner.pre_tokenizer = _pre_tokenizer(learner.model)
+    learner.pre_tokenizer = pre_tokenizer
     with tempfile.TemporaryFile("w+", encoding="utf-8") as copy:
         characters = _frequent_characters(corpus, copy)
         # A character needs one entry for the start of a run and one for inside it. Left to the trainer, the latter

@@ -91,6 +91,9 @@ class DataArguments:
         COUNT,
         decides="data",
     )
+    split_digits: bool = option(
+        False, "Make each digit a token, so that the model learns to copy any number.", decides="data"
+    )
     tokenizer_sample: int = option(
         1_000_000, "Pairs, from all over the training corpus, to train the tokenizer on.", COUNT, decides="data"
     )
