@@ -13,6 +13,7 @@ import torch
 
 from vaswani_transformer import average_checkpoints
 from vaswani_transformer.decoding.saved_model import open_model
+from vaswani_transformer.model.configuration_vaswani import drop_measurements
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.system.faults import exit_on_error
@@ -64,6 +65,7 @@ def main() -> None:
             model = saved.load(torch.float32)
             model.load_state_dict(weights, strict=False)  # tied tensors are saved once
             model.config.use_cache = True  # which a training disables
+            drop_measurements(model.config)
             model.save_pretrained(directory)
             saved.tokenizer.save_pretrained(directory)
             Manifest.from_files(directory, MODEL_FILES).save(directory)

@@ -214,7 +214,8 @@ def run_with_checkpoints(saved_model, tmp_path):
         (directory / "manifest.json").unlink(missing_ok=True)
         weights = {name: tensor * factor for name, tensor in load_file(directory / "model.safetensors").items()}
         save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
-        change_json(directory / "config.json", use_cache=False)
+        measured = {"confidence_curve": [[-1.0, 20.0], [0.0, 60.0]], "alignment_heads": [[0, 0]]}
+        change_json(directory / "config.json", use_cache=False, **measured)
     return tmp_path / "run"
 
 
@@ -230,6 +231,7 @@ def test_a_command_averages_checkpoints_into_a_model(options, factor, run_with_c
         torch.testing.assert_close(found[name], tensor * factor)
     saved = open_model(tmp_path / "average")
     assert saved.config.use_cache
+    assert saved.config.confidence_curve is saved.config.alignment_heads is None  # of the weights that were averaged
     assert saved.tokenizer("The man").input_ids == open_model(saved_model).tokenizer("The man").input_ids
 
 

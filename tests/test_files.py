@@ -6,12 +6,13 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from helpers import limit_of_files, start_python
 
-from vaswani_transformer.system.files import atomic_directory, atomic_remove, atomic_write, read_json
+from vaswani_transformer.system.files import atomic_directory, atomic_remove, atomic_write, locked, read_json
 from vaswani_transformer.system.manifests import Manifest, file_digest, find_damage, require_same_origin
 
 
@@ -31,6 +32,30 @@ def test_a_symbolic_link_stays_and_its_file_is_replaced(tmp_path):
         assert (tmp_path / "elsewhere" / "file").read_text() == content
     assert (tmp_path / "link").is_symlink()
     assert names(tmp_path / "elsewhere") == {"file"}
+
+
+def test_a_pipe_is_written_and_stays(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as pool:
+        received = pool.submit(pipe.read_text)
+        atomic_write(pipe, "text")
+        assert received.result(timeout=20) == "text"
+    assert pipe.is_fifo()
+
+
+def test_the_permissions_of_a_file_that_is_replaced_stay(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("old")
+    file.chmod(0o600)
+    atomic_write(file, "new")
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o600)
+
+
+def test_the_current_directory_can_be_locked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with locked(Path()), pytest.raises(ValueError, match=r"^output_dir: another process"), locked(tmp_path):
+        pass
 
 
 def test_what_exceeds_a_limit_of_the_size_of_files_is_named(tmp_path):

@@ -9,7 +9,7 @@ from scipy.stats import ttest_1samp
 from transformers import PreTrainedConfig
 
 from ..runs.model_card import departures
-from ..runs.records import Provenance, RunRecord, RunSettings
+from ..runs.records import Provenance, RunRecord
 from ..system.typed_json import Record
 from ..training.costs import training_flops
 
@@ -223,7 +223,7 @@ def summarize_sweep(runs: Mapping[str, Mapping[int, RunRecord]], run: Provenance
             target_tokens=first.settings.target_tokens,
             sentences=first.validation.sentences,
             signature=first.validation.bleu.signature,
-            schedule=_schedule(first.settings),
+            schedule=_schedule(first),
             alpha=first.settings.alpha,
             departures=[
                 f"{name}: {value} (the paper: {paper})"
@@ -234,13 +234,15 @@ def summarize_sweep(runs: Mapping[str, Mapping[int, RunRecord]], run: Provenance
     )
 
 
-def _schedule(settings: RunSettings) -> str:
-    """The learning rate, and its warm-up."""
+def _schedule(record: RunRecord) -> str:
+    """The learning rate, and its warm-up, which a limit of time may have cut."""
+    settings, steps = record.settings, record.training.warmup_steps
     rate, warmup = f"constant, {settings.learning_rate:g} (the paper: that of section 5.3)", "no warm-up"
     if settings.lr_scheduler_type == "inverse_sqrt":
         rate = f"that of section 5.3 times {settings.learning_rate_factor:g}"
     if settings.lr_scheduler_type != "constant":
-        warmup = f"warm-up of {settings.warmup_steps:,} steps"
+        made = "" if steps in (None, settings.warmup_steps) else f"{steps:,} of "
+        warmup = f"warm-up of {made}{settings.warmup_steps:,} steps"
     return f"{rate}; {warmup} (the paper: 4,000)"
 
 

@@ -237,3 +237,10 @@ class VaswaniConfig(PreTrainedConfig):
         tokens = (self.pad_token_id, self.decoder_start_token_id, *ends)
         if not all(token in range(self.output_vocab_size) for token in tokens):
             raise ValueError("pad_token_id, eos_token_id, decoder_start_token_id: must be ids in the vocabulary")
+
+
+def drop_measurements(config: PreTrainedConfig) -> None:
+    """Forget the confidence and the heads for alignment, which were measured for other weights."""
+    for name in ("confidence_curve", "confidence_tokens", "confidence_search", "alignment_heads"):
+        setattr(config, name, None)
+    config.alignment_shift = False

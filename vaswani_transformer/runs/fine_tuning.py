@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig
 from ..data.preparation import with_languages
 from ..data.prepared_directory import TrainingData
 from ..decoding.saved_model import SavedModel, open_model
+from ..model.configuration_vaswani import drop_measurements
 from ..model.tokenization_vaswani import for_targets
 from ..options.arguments import COUNT, POSITIVE, option, refuse_unused
 from ..options.data import DataArguments
@@ -25,7 +26,7 @@ from .records import ParentModel, RunRecord
 
 # Options of the model that do not change the shape or meaning of weights.
 _CHANGEABLE = ("dropout", "attention_dropout", "label_smoothing", "layer_norm_eps")
-_TOKENIZER = ("tokenizer", "tokenizer_model", "vocab_size", "min_frequency", "tokenizer_sample")
+_TOKENIZER = ("tokenizer", "tokenizer_model", "vocab_size", "min_frequency", "split_digits", "tokenizer_sample")
 
 
 @dataclass
@@ -154,8 +155,7 @@ def _reconfigure(config: PreTrainedConfig, args: ModelArguments, languages: tupl
     for name in _CHANGEABLE:
         if getattr(args, name) is not None:
             setattr(config, name, getattr(args, name))
-    config.confidence_curve = config.confidence_tokens = config.confidence_search = config.alignment_heads = None
-    config.alignment_shift = False
+    drop_measurements(config)
 
 
 def describe_parent(name: str, parent: SavedModel) -> ParentModel:

@@ -23,13 +23,20 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 def atomic_write(path: str | Path, content: str | Iterable[bytes]) -> None:
     """Write a file of text or chunks of bytes atomically and durably, replacing an earlier one.
 
-    If `path` is a symbolic link, the file that it points to is replaced.
+    If `path` is a symbolic link, the file that it points to is replaced. A device or a pipe is written as it is.
     """
-    path = Path(path).resolve()
+    path, chunks = Path(path), [content.encode()] if isinstance(content, str) else content
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as device:
+            device.writelines(chunks)
+        return
+    path = path.resolve()
     temporary = path.with_name(f"{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
         with open(temporary, "wb") as file:
-            file.writelines([content.encode()] if isinstance(content, str) else content)
+            file.writelines(chunks)
+        if path.exists():
+            shutil.copymode(path, temporary)
         publish(temporary, path)
     except OSError as error:
         if error.errno and not error.filename:  # such as the error of a full disk
@@ -53,7 +60,7 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
         OSError: `path` exists, at the beginning or at the end, and `replace` is not set.
         ValueError: Another process is making `path`.
     """
-    path = Path(path)
+    path = Path(path).absolute()  # "." has no name
     staged, aside = (path.with_name(f".{path.name}.{state}") for state in ("incomplete", "replaced"))
     with locked(path, option):
         if aside.exists() and not path.exists():  # a process was killed in `publish`
@@ -137,6 +144,7 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
     Raises:
         ValueError: Another process holds it.
     """
+    path = path.absolute()  # "." has no name
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
