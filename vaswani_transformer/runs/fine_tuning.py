@@ -3,9 +3,9 @@
 from argparse import Namespace
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedConfig
@@ -15,7 +15,7 @@ from ..data.prepared_directory import TrainingData
 from ..decoding.saved_model import SavedModel, open_model
 from ..model.configuration_vaswani import drop_measurements
 from ..model.tokenization_vaswani import for_targets
-from ..options.arguments import COUNT, POSITIVE, option, refuse_unused
+from ..options.arguments import refuse_unused
 from ..options.data import DataArguments
 from ..options.parser import RecipeParser
 from ..options.training import ModelArguments, RecipeTrainingArguments
@@ -29,33 +29,25 @@ _CHANGEABLE = ("dropout", "attention_dropout", "label_smoothing", "layer_norm_ep
 _TOKENIZER = ("tokenizer", "tokenizer_model", "vocab_size", "min_frequency", "split_digits", "tokenizer_sample")
 
 
+def _unset(name: str) -> Any:
+    """An option of `RecipeTrainingArguments` whose default is None."""
+    return field(default=None, metadata=RecipeTrainingArguments.__dataclass_fields__[name].metadata)
+
+
 @dataclass
 class FineTuningArguments(RecipeTrainingArguments):
-    """Schedule (5.3), averaging (6.1), and all of `Seq2SeqTrainingArguments`, with the defaults of fine-tuning.
+    """Options of a training that starts from a model, which have other defaults.
 
-    With None, other options, the model or the corpus decide.
+    Without a value, batches have a hundredth of an epoch, and the learning rate is constant, as large as that of 5.3 at
+    step 100,000; with `warmup_steps` or `learning_rate_factor`, it follows the schedule of 5.3.
     """
 
-    source_tokens: int = option(
-        None, "Source tokens of a global batch; by default a hundredth of an epoch.", COUNT, decides="weights"
-    )
-    target_tokens: int = option(
-        None, "Target tokens of a global batch; by default a hundredth of an epoch.", COUNT, decides="weights"
-    )
-    lr_scheduler_type: Literal["inverse_sqrt", "constant", "constant_with_warmup"] = option(
-        None,
-        "By default constant, or the schedule of 5.3 if warmup_steps or learning_rate_factor is given.",
-        decides="weights",
-    )
-    warmup_steps: int = option(
-        None, "Steps until the learning rate is highest (5.3); by default 4000.", COUNT, decides="weights"
-    )
-    learning_rate_factor: float = option(
-        None, "Multiplies the learning rate of 5.3; by default 1.", POSITIVE, decides="weights"
-    )
-    learning_rate: float = option(
-        None, "Learning rate, if it is constant; by default that of 5.3 at step 100,000.", POSITIVE, decides="weights"
-    )
+    source_tokens: int | None = _unset("source_tokens")
+    target_tokens: int | None = _unset("target_tokens")
+    lr_scheduler_type: Any = _unset("lr_scheduler_type")
+    warmup_steps: int | None = _unset("warmup_steps")
+    learning_rate_factor: float | None = _unset("learning_rate_factor")
+    learning_rate: float | None = _unset("learning_rate")
 
     def resolve(self) -> None:
         refuse_unused(self, {"cooccurrence_embeddings": "the model to start from has embeddings; leave it out"})
@@ -106,8 +98,9 @@ def read_training_options(
     parser = RecipeParser((DataArguments, ModelArguments, RecipeTrainingArguments), shown)
     options = parser.read(argv)
     if options.model is not None:
-        parser = RecipeParser((DataArguments, ModelArguments, FineTuningArguments))
-        options = parser.read(argv)
+        parser.dataclass_types = [DataArguments, ModelArguments, FineTuningArguments]
+        others = {each.name: each.default for each in fields(FineTuningArguments) if each.name not in parser.given}
+        vars(options).update({name: None for name, default in others.items() if default is None})
     return parser, options
 
 
@@ -124,7 +117,7 @@ def open_parent(args: ModelArguments, data: DataArguments) -> tuple[SavedModel |
     """
     if args.model is None:
         return None, with_languages(data)
-    architecture = {field.name for field in fields(args)}.difference(("model", *_CHANGEABLE))
+    architecture = {each.name for each in fields(args)}.difference(("model", *_CHANGEABLE))
     decided = f"the configuration of --model decides it; only {', '.join(_CHANGEABLE)} may differ"
     refuse_unused(args, dict.fromkeys(architecture, decided))
     refuse_unused(data, dict.fromkeys(_TOKENIZER, "the tokenizer of --model is used"))
