@@ -95,10 +95,15 @@ def test_an_export_of_another_model_or_tokenizer_is_refused(saved, tokenizer):
     other = VaswaniTokenizer.train(shouted, len(tokenizer), show_progress=False)
     model = AutoModelForSeq2SeqLM.from_pretrained(saved)
     exported_model.ExportedModel(saved / "engine", model, tokenizer)
-    with pytest.raises(ValueError, match=r"^engine: .* was made with another tokenizer; export this"):
+    with pytest.raises(ValueError, match=r"^engine: .* was exported with another tokenizer; export this"):
         exported_model.ExportedModel(saved / "engine", model, other)
+    model.generation_config.no_repeat_ngram_size = 2  # CTranslate2 would ignore it
+    with pytest.raises(ValueError, match=r"^engine: .* was exported with another generation_config.json"):
+        exported_model.ExportedModel(saved / "engine", model, tokenizer)
+    model.generation_config.update(no_repeat_ngram_size=None, num_beams=2, length_penalty=0.1)  # it takes these
+    exported_model.ExportedModel(saved / "engine", model, tokenizer)
     model.model.shared.weight.data[7, 0] += 1
-    with pytest.raises(ValueError, match=r"^engine: .* was made of other weights, or of these in another dtype"):
+    with pytest.raises(ValueError, match=r"^engine: .* was exported from different weights, or from these"):
         exported_model.ExportedModel(saved / "engine", model, tokenizer)
 
 

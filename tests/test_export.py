@@ -142,6 +142,10 @@ def test_what_the_engine_cannot_express_is_refused(trained, tokenizer, tmp_path)
     model.generation_config.no_repeat_ngram_size = 3
     with pytest.raises(ValueError, match="generation_config: CTranslate2 would ignore no_repeat_ngram_size"):
         engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
+    model = copy.deepcopy(trained)
+    model.config.eos_token_id = [1, 5]
+    with pytest.raises(ValueError, match=r"^eos_token_id: an exported model has one EOS token, not \[1, 5\]"):
+        engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 

@@ -96,7 +96,7 @@ class ShardedTranslation:
         """
         if not self.is_new:
             if self.options.precision == "auto":
-                self.options.precision = cast(Precision, read_json(self._record_path)["precision"])
+                self.options.precision = cast(Precision, read_json(self._record_path).get("precision", "auto"))
             self._require_record()
         missing = []
         for number in range(self.count) if numbers is None else numbers:

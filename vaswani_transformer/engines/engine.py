@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 
 from .. import __version__
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.search_options_vaswani import SearchOptions
+from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..system.files import Json, atomic_directory, read_json
 from ..system.manifests import Manifest, content_digest
@@ -23,6 +23,10 @@ from ..system.manifests import Manifest, content_digest
 
 # The entry for a row of the model that no token uses. No run of text contains a space inside.
 UNUSED = "<unused {}>"
+
+# Options of the search that an engine takes at each call; an export keeps the others.
+SEARCH = {"num_beams", "length_penalty", "num_return_sequences", *LENGTH_FIELDS}
+_UNRELATED = ("_", "transformers_version")  # prefixes of fields that are no options
 
 
 class Engine(ABC):
@@ -77,8 +81,10 @@ def export_directory(
 
     Raises:
         FileExistsError: `output` exists, and `force` is false or it is not an export.
-        ValueError: Another process is writing `output`.
+        ValueError: Another process is writing `output`; or the model has several EOS tokens.
     """
+    if not isinstance(model.config.eos_token_id, int):
+        raise ValueError(f"eos_token_id: an exported model has one EOS token, not {model.config.eos_token_id}")
     if force and output.exists() and export_manifest(output) is None:
         raise FileExistsError(f"output: {output} is not an exported model, so it is kept; name another directory")
     with atomic_directory(output, replace=force) as directory:
@@ -87,7 +93,10 @@ def export_directory(
 
 
 def origin(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Json]:
-    """Describe the origin of an export: digests of the float32 weights and of the tokenizer, and our version."""
+    """Describe the origin of an export: digests of weights, tokenizer and fixed search options, and our version.
+
+    The weights are those in float32; an engine takes the other options of the search at each call.
+    """
     weights: dict[str, Json] = {}
     for name, weight in model.state_dict().items():
         content = weight.detach().float().cpu().reshape(-1).view(torch.uint8).numpy()
@@ -95,7 +104,10 @@ def origin(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[s
     rules: dict[str, Json] = {**tokenizer.get_vocab()}
     if isinstance(tokenizer, PreTrainedTokenizerFast):
         rules = _tokenizer_state(tokenizer)
-    return {"weights": content_digest(weights), "tokenizer": content_digest(rules), "package": __version__}
+    fields = model.generation_config.to_diff_dict().items()
+    search = {name: repr(value) for name, value in fields if name not in SEARCH and not name.startswith(_UNRELATED)}
+    digests: dict[str, dict[str, Any]] = {"weights": weights, "tokenizer": rules, "search": search}
+    return {**{name: content_digest(value) for name, value in digests.items()}, "package": __version__}
 
 
 def _tokenizer_state(tokenizer: PreTrainedTokenizerFast) -> dict[str, Any]:

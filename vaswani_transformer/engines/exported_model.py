@@ -15,10 +15,9 @@ from transformers.utils import logging
 
 from ..model.generation_vaswani import search_options
 from ..model.languages_vaswani import Directions
-from ..model.search_options_vaswani import LENGTH_FIELDS
 from ..system.files import locked
 from ..system.manifests import Manifest, content_digest, find_damage
-from .engine import Engine, export_manifest, most_positions, origin
+from .engine import SEARCH, Engine, export_manifest, most_positions, origin
 
 
 logger = logging.get_logger(__name__)
@@ -28,9 +27,6 @@ CACHE = Path(HF_HOME, "vaswani")  # of exports made on first use
 # Names of engines to export to. Any other name is a directory.
 _TYPES = "int8|int8_float32|int8_float16|int8_bfloat16|int16|float16|bfloat16|float32"
 _NAME = re.compile(rf"ctranslate2(:({_TYPES}))?|onnx")
-
-# Options of `generate` that engines support.
-_SEARCH = {"num_beams", "length_penalty", "num_return_sequences", *LENGTH_FIELDS}
 
 # Prefixes of configuration fields that change no export.
 _NOT_EXPORTED = ("_", "alignment_", "confidence_", "transformers_version")
@@ -84,7 +80,7 @@ class ExportedModel:
             ValueError: An option is set that engines lack; or the model has several directions, and a source has no
                 language tag.
         """
-        for name in options.keys() - _SEARCH:
+        for name in options.keys() - SEARCH:
             if options[name] is not None and options[name] is not False:
                 raise ValueError(f"{name}: engines have no such option; leave it out, or translate without an engine")
         config, positions = self.model.config, self._positions
@@ -198,10 +194,12 @@ def _require_export(directory: Path, model: PreTrainedModel, tokenizer: PreTrain
     notes = _require_manifest(directory).notes
     if (damage := find_damage(directory)) is not None:
         raise ValueError(f"engine: {directory}: {damage}; export the model again with --force")
-    ours = origin(model, tokenizer)
-    if notes.get("weights") != ours["weights"]:
-        raise ValueError(
-            f"engine: {directory} was made of other weights, or of these in another dtype; export this model"
-        )
-    if notes.get("tokenizer") != ours["tokenizer"]:
-        raise ValueError(f"engine: {directory} was made with another tokenizer; export this model")
+    differing = {
+        "weights": "from different weights, or from these weights in another dtype",
+        "tokenizer": "with another tokenizer",
+        "search": "with another generation_config.json, whose options it keeps",
+    }
+    for name, digest in origin(model, tokenizer).items():
+        known = notes.get(name, digest if name == "search" else None)  # earlier versions did not record the search
+        if name in differing and known != digest:
+            raise ValueError(f"engine: {directory} was exported {differing[name]}; export this model again")

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from transformers import PreTrainedConfig
@@ -44,7 +44,7 @@ class FineTuningArguments(RecipeTrainingArguments):
 
     source_tokens: int | None = _unset("source_tokens")
     target_tokens: int | None = _unset("target_tokens")
-    lr_scheduler_type: Any = _unset("lr_scheduler_type")
+    lr_scheduler_type: Literal["inverse_sqrt", "constant", "constant_with_warmup"] | None = _unset("lr_scheduler_type")
     warmup_steps: int | None = _unset("warmup_steps")
     learning_rate_factor: float | None = _unset("learning_rate_factor")
     learning_rate: float | None = _unset("learning_rate")
