@@ -278,7 +278,7 @@ def test_text_without_words_is_its_own_translation(translator, monkeypatch, text
         "\u200b"
     )
     assert record["translation_text"] == text
-    assert record["word_log_probabilities"] == []
+    assert record["word_log_probabilities"] == [0.0]
 
 
 def test_text_without_words_is_copied_without_its_tag(two_way):

@@ -27,7 +27,7 @@ except ImportError:  # a model's code may run without this package, which requir
 _AS_SPACE = {code: " " for code in range(128, 0x3001) if chr(code).isspace()}
 
 # Of printf, str.format and HTML, as in "%s", "{name}" and "<b>".
-PLACEHOLDER = r"%(?:\(\w+\)|\d\$)?[sdif]\b|\{\w*\}|</?[A-Za-z]\w*\s*/?>"
+PLACEHOLDER = r"%(?:\(\w+\)|\d\$)?[sdif]\b|\{\w*\}|</?[a-z][a-z0-9]*\s*/?>"
 
 _PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 _FULL_WIDTH_ENDS = ("\u3002", "\uff01", "\uff1f")  # no space follows these

@@ -308,58 +308,89 @@ def translate_in_batches(
     """
     directions, tag = Directions(model.config), _tag(model, tokenizer, None, target_language)
     texts = [directions.tagged(require_text(text, f"text {index}"), tag) for index, text in enumerate(sentences)]
-    search = search_options(model, generate_kwargs)
-    scorer = None
+    search, scorer, paragraphs = search_options(model, generate_kwargs), None, None
     if return_scores or return_alignment:
         heads = AlignmentHeads.for_model(model) if return_alignment else None
         scorer = _scorer(model, tokenizer, search, heads, generate_kwargs)
-    paragraphs = None
     if split_sentences:
-        obstacles = [name for name in _ONE_SENTENCE_ONLY if generate_kwargs.get(name) is not None]
-        obstacles += getattr(generate_kwargs.get("custom_generate"), "obstacles", ())
-        if search.num_return_sequences > 1 and not search.do_sample:
-            obstacles.append("num_return_sequences")  # a text's second best is not its sentences' second best
-        if scorer is not None:
-            obstacles.append("return_alignment" if return_alignment else "return_scores")
+        requested = {"return_alignment": return_alignment, "return_scores": return_scores}
+        obstacles = [*_obstacles(search, generate_kwargs), *(name for name, is_set in requested.items() if is_set)]
         paragraphs = split_paragraphs(directions, texts, obstacles, logger.warning_once)
-    parts = texts if paragraphs is None else [part for each in paragraphs for part in each.sentences]
-    copies = {index: bare for index, part in enumerate(parts) if not has_words(bare := directions.split(part)[1])}
+    translate = _SentenceTranslator(model, tokenizer, search, scorer, engine)
+    batches = {"tokens_per_batch": tokens_per_batch, "batch_size": batch_size, "truncation": truncation}
+    if paragraphs is None:
+        yield from translate(texts, **batches, **generate_kwargs)
+    else:
+        parts = [sentence for paragraph in paragraphs for sentence in paragraph.sentences]
+        yield from _join(paragraphs, translate(parts, **batches, **generate_kwargs))
 
-    def translate_parts() -> Iterator[tuple[list[int], list[list[Translation]]]]:
-        others = ["" if index in copies else part for index, part in enumerate(parts)]
-        batches = generate_in_batches(
-            model, tokenizer, others, search, tokens_per_batch, batch_size, truncation, engine=engine, **generate_kwargs
-        )
-        is_unlike: list[bool] = []  # for each translation with a curve: outside the measured range?
+
+def _obstacles(search: SearchOptions, generate_kwargs: Mapping[str, Any]) -> list[str]:
+    """Names of the options of `generate` in use that apply to a single sentence."""
+    names = [name for name in _ONE_SENTENCE_ONLY if generate_kwargs.get(name) is not None]
+    names += getattr(generate_kwargs.get("custom_generate"), "obstacles", ())
+    if search.num_return_sequences > 1 and not search.do_sample:
+        names.append("num_return_sequences")  # a text's second best is not its sentences' second best
+    return names
+
+
+class _SentenceTranslator:
+    """Translates single sentences in batches; see `translate_in_batches`."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        search: SearchOptions,
+        scorer: TranslationScorer | None,
+        engine: Callable[..., torch.Tensor] | None,
+    ) -> None:
+        self.model, self.tokenizer, self.search, self.scorer, self.engine = model, tokenizer, search, scorer, engine
+        self._is_unlike: list[bool] = []  # for each translation with a curve: outside the measured range?
+
+    def __call__(self, sentences: Sequence[str], **options: Any) -> Iterator[tuple[list[int], list[list[Translation]]]]:
+        """Search for sentences with words, and copy the others, which come last."""
+        directions = Directions(self.model.config)
+        bare = [directions.split(sentence)[1] for sentence in sentences]
+        copied = [index for index, text in enumerate(bare) if not has_words(text)]
+        to_search = list(sentences)
+        for index in copied:
+            to_search[index] = ""
+        batches = generate_in_batches(self.model, self.tokenizer, to_search, self.search, engine=self.engine, **options)
         for indices, inputs, output_ids in batches:
-            rows, returned = output_ids.flatten(0, 1), output_ids.shape[1]  # [batch * returned, target]
-            translations = _read(tokenizer, rows)
-            if scorer is not None:
-                scores = scorer.score(inputs, rows)
-                translations = [replace(each, score=score) for each, score in zip(translations, scores, strict=True)]
-            ranked = [translations[i : i + returned] for i in range(0, len(translations), returned)]
-            if scorer is not None:
-                if engine is not None:  # it ranks by its own rules
-                    ranked = [sorted(each, key=lambda one: -one.score.score) for each in ranked]
-                for source, (best, *_) in zip(inputs["input_ids"].tolist(), ranked, strict=True):
-                    if scorer.is_measured and for_direction(model.config, "confidence_curve", source) is not None:
-                        is_unlike.append(best.score.confidence is None)
-                ranked = [[best, *map(_without_confidence, others)] for best, *others in ranked]
-            yield indices, ranked
-        if len(is_unlike) >= _ENOUGH and sum(is_unlike) > UNLIKE * len(is_unlike):
+            yield indices, self._ranked(inputs, output_ids)
+        if len(self._is_unlike) >= _ENOUGH and sum(self._is_unlike) > UNLIKE * len(self._is_unlike):
             logger.warning(
-                f"confidence is unreliable here: {sum(is_unlike)} of {len(is_unlike)} translations lie outside the "
-                "calibrated range; use score.py --confidence on text of this kind"
+                f"confidence is unreliable here: {sum(self._is_unlike)} of {len(self._is_unlike)} translations lie "
+                "outside the calibrated range; use score.py --confidence on text of this kind"
             )
-        if copies:
-            unchanged = ["" if text.isspace() else text for text in copies.values()]
-            with ENCODING_LOCK:
-                rows = tokenizer(text_target=unchanged).input_ids
-            score = None if scorer is None else scorer.blank()
-            copied = [Translation(text, ids, score) for text, ids in zip(unchanged, rows, strict=True)]
-            yield [*copies], [[each] * search.num_return_sequences for each in copied]
+        if copied:
+            yield copied, [[self._copy(bare[index])] * self.search.num_return_sequences for index in copied]
 
-    yield from translate_parts() if paragraphs is None else _join(paragraphs, translate_parts())
+    def _ranked(self, inputs: BatchEncoding, output_ids: torch.Tensor) -> list[list[Translation]]:
+        """The translations of each source `[batch, source]`, best first, from ids `[batch, returned, target]`."""
+        rows, returned = output_ids.flatten(0, 1), output_ids.shape[1]  # [batch * returned, target]
+        translations = _read(self.tokenizer, rows)
+        if self.scorer is not None:
+            scores = self.scorer.score(inputs, rows)
+            translations = [replace(each, score=score) for each, score in zip(translations, scores, strict=True)]
+        ranked = [translations[first : first + returned] for first in range(0, len(translations), returned)]
+        if self.scorer is None:
+            return ranked
+        if self.engine is not None:  # it ranks by its own rules
+            ranked = [sorted(each, key=lambda one: -one.score.score) for each in ranked]
+        for source, (best, *_) in zip(inputs["input_ids"].tolist(), ranked, strict=True):
+            if self.scorer.is_measured and for_direction(self.model.config, "confidence_curve", source) is not None:
+                self._is_unlike.append(best.score.confidence is None)
+        return [[best, *map(_without_confidence, others)] for best, *others in ranked]
+
+    def _copy(self, text: str) -> Translation:
+        """The translation of a text without words: the same text, empty if it is blank."""
+        text = "" if text.isspace() else text
+        with ENCODING_LOCK:
+            ids = self.tokenizer(text_target=text).input_ids
+        score = None if self.scorer is None else self.scorer.certain(text)
+        return Translation(text, [self.model.config.decoder_start_token_id, *ids], score)
 
 
 def _without_confidence(translation: Translation) -> Translation:

@@ -175,9 +175,11 @@ class TranslationScorer:
             scores.append(score)
         return scores
 
-    def blank(self) -> TranslationScore:
-        """The score of a translation that the model did not make, because the source has no words."""
-        return TranslationScore(0.0, 0.0, 0, [], alignment=None if self.heads is None else [])
+    def certain(self, text: str) -> TranslationScore:
+        """The score of a translation that copies a source without words: its probability is 1."""
+        words = len(text.split())
+        alignment = None if self.heads is None else [(word, word) for word in range(words)]
+        return TranslationScore(0.0, 0.0, 0, [0.0] * words, alignment=alignment)
 
 
 def for_direction(config: PreTrainedConfig, name: str, source: Sequence[int]) -> Any:
