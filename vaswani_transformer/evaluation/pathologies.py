@@ -16,6 +16,16 @@ _KINDS = ("blank", "copied", "source language", "repeated", "truncated")
 _NATS = 3.0  # evidence for the source's language that one line in a thousand of people's translations has
 _DEVIATIONS, _SHARE = 3.0, 0.6  # a truncated line: standard deviations below the expected length, and its share at most
 
+# Digits, with or without separators between groups: "1.000", "1 000", "1,00,000". `int` refuses thousands of digits.
+_NUMBER = re.compile(r"\d{1,3}(?:[.,'’ \u00a0\u2009\u202f]\d{2,3})*[.,'’ \u00a0\u2009\u202f]\d{3}(?!\d)|\d{1,99}")
+# Words for parts of numbers above 24 and of times, in English, German and French, but not "per cent".
+_NUMBER_WORDS = re.compile(
+    r"(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|ie)|(?:zwan|vier|fünf|sech|sieb|acht|neun)zig|dreißig|"
+    r"vingt|trente|quarante|cinquante|soixante|septante|nonante|(?<!per )(?<!pour )\bcents?\b|\bmille\b|"
+    r"hundred|hundert|thousand|tausend|quart|viertel",
+    re.IGNORECASE,
+)
+
 
 @dataclass(frozen=True)
 class Pathologies:
@@ -95,6 +105,37 @@ class PathologyDetector:
         if not self.usual.issuperset(repeated) and len(repeated) > len(_repetitions(source, self.source_unit, apart=3)):
             return "repeated"
         return "truncated" if len(translation) + 1 < min(shortest, _SHARE * expected) else None
+
+
+def numbers_agree(source: str, translation: str) -> bool:
+    """Whether source and translation have the same numbers in digits, of any script and with any separators.
+
+    Hours of 12 and of 24 agree, and so do years with and without their century. A number that one side lacks agrees if
+    that side may spell it: up to 24, with a single digit before zeros, or beside a word such as "hundred". If each side
+    has a number that the other lacks, they differ.
+    """
+    lost, added = _missing(source, translation), _missing(translation, source)
+    return not (lost and added) and _may_spell(lost, translation) and _may_spell(added, source)
+
+
+def _missing(text: str, other: str) -> set[int]:
+    """The numbers of a text that the other text lacks."""
+    return {number for number in _numbers(text) if not any(_is_same(number, each) for each in _numbers(other))}
+
+
+def _numbers(text: str) -> set[int]:
+    return {int(re.sub(r"\D", "", number)) for number in _NUMBER.findall(text)}
+
+
+def _is_same(first: int, second: int) -> bool:
+    low, high = sorted((first, second))
+    return low == high or (high <= 24 and (high - low) % 12 == 0) or (1000 <= high < 2100 and low == high % 100)
+
+
+def _may_spell(numbers: set[int], text: str) -> bool:
+    is_short = all(number <= 24 or len(str(number).rstrip("0")) == 1 for number in numbers)
+    has_numerals = any(character.isalpha() and character.isnumeric() for character in text)  # Chinese
+    return is_short or has_numerals or _NUMBER_WORDS.search(text) is not None
 
 
 def _words(text: str) -> list[str]:
