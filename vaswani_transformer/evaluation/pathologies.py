@@ -150,16 +150,19 @@ def numbers_agree(source: str, translation: str, languages: tuple[str, str] = ("
         translation: Its translation.
         languages: Codes of the source and the target language.
     """
-    lost, added = _missing(source, translation), _missing(translation, source)
-    sides = ((lost, translation, languages[1]), (added, source, languages[0]))
-    return not (lost and added) and all(
-        _may_spell(number, text, language) for numbers, text, language in sides for number in numbers
-    )
+    lost = _missing(source, translation, languages[1])
+    added = _missing(translation, source, languages[0])
+    if lost and added:
+        return False
+    return _may_spell(translation, lost, languages[1]) and _may_spell(source, added, languages[0])
 
 
-def _missing(text: str, other: str) -> set[int]:
-    """The numbers of a text that the other text lacks."""
-    return {number for number in _numbers(text) if not any(_is_same(number, each) for each in _numbers(other))}
+def _missing(text: str, other: str, language: str) -> set[int]:
+    """The numbers of a text that the other text lacks, in digits and as words for 1 to 12."""
+    others = _numbers(other)
+    words = (_in_language(_SMALL_NUMBERS, language) or "").split()
+    others |= {index for index, word in enumerate(words, 1) if regex.search(rf"\b(?:{word})", other, regex.IGNORECASE)}
+    return {number for number in _numbers(text) if not any(_is_same(number, each) for each in others)}
 
 
 def _numbers(text: str) -> set[int]:
@@ -171,17 +174,19 @@ def _is_same(first: int, second: int) -> bool:
     return low == high or (high <= 24 and (high - low) % 12 == 0) or (1000 <= high < 2100 and low == high % 100)
 
 
-def _may_spell(number: int, text: str, language: str) -> bool:
-    if number <= 1 or regex.search(r"\b[IVX]{2,}", text):
+def _may_spell(text: str, numbers: set[int], language: str) -> bool:
+    """Whether words of a text may stand for numbers; 0 and 1 are everywhere, as in "a" and "half"."""
+    if numbers <= {0, 1} or regex.search(r"\b[IVX]{2,}", text):
         return True
-    known = next((code for code in _SMALL_NUMBERS if is_same_language(code, language)), None)
-    if known is None:
-        has_numerals = any(character.isalpha() and character.isnumeric() for character in text)  # Chinese
-        return has_numerals or number <= 24 or len(str(number).rstrip("0")) == 1
-    words = _NUMBER_PARTS[known]
-    if number <= 24:
-        words += rf"|\b(?:{_SMALL_NUMBERS[known].split()[(number - 1) % 12]})"
-    return regex.search(words, text, regex.IGNORECASE) is not None
+    parts = _in_language(_NUMBER_PARTS, language)
+    if parts is not None:
+        return regex.search(parts, text, regex.IGNORECASE) is not None
+    has_numerals = any(character.isalpha() and character.isnumeric() for character in text)  # Chinese
+    return has_numerals or all(number <= 24 or len(str(number).rstrip("0")) == 1 for number in numbers)
+
+
+def _in_language(table: dict[str, str], language: str) -> str | None:
+    return next((words for code, words in table.items() if is_same_language(code, language)), None)
 
 
 def _composed(texts: Sequence[str]) -> list[str]:
