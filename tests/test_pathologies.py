@@ -150,7 +150,7 @@ def test_other_numbers_differ(source, translation):
 def test_numbers_may_be_those_of_a_reference(sides):
     sources, targets = (["It is 10 miles.", *sides[0]], ["Das sind 16 km.", *sides[1]])
     references = [[text] for text in targets]
-    for translation, is_other in (("Es sind 16 Kilometer.", False), ("Es sind 17 Kilometer.", True)):
+    for translation, is_other in (("Es sind 16 km.", False), ("Das sind 17 km.", True)):
         found = find_pathologies(sources, [translation, *targets[1:]], references, EN_DE)
         assert found.lines["numbers differ"] == [1] * is_other
 
