@@ -1,4 +1,4 @@
-"""Pathologies: translations that are blank, copied, in the source's language, repetitive, truncated, or miscount."""
+"""Pathologies: blank, copied, untranslated, repetitive or truncated translations, and numbers that differ."""
 
 import math
 import unicodedata
