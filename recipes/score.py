@@ -183,6 +183,12 @@ def show(record: ScoreRecord, sources: list[str] | None, translations: dict[str,
     for name, scores in record.systems.items():
         if scores.pathologies is not None:
             console.print(pathology_table(name, scores.pathologies, sources, translations[name]))
+    if first.pathologies and not first.pathologies.knows_lengths:
+        console.print(
+            "WARNING: the sources do not predict the lengths of the references, so that truncated translations go "
+            "unnoticed; check that line n of one file translates line n of the other",
+            soft_wrap=True,
+        )
     if record.sweep:
         console.print(sweep_table(record.sweep, first))
     if record.paired_bootstrap:

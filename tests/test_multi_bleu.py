@@ -5,6 +5,7 @@ import math
 import random
 import shutil
 import subprocess
+import unicodedata
 from collections import Counter
 from pathlib import Path
 
@@ -152,6 +153,13 @@ def test_paper_bleu_counts_the_tokens_of_those_steps(german):
     assert paper_bleu(*pair, "de_AT") == paper_bleu(*pair, "de")
 
 
+def test_plain_text_is_compared_in_nfc_and_tokens_as_they_are(german):
+    hypotheses, _ = german
+    references = [unicodedata.normalize("NFD", text) for text in hypotheses]
+    assert paper_bleu(hypotheses, references, "de") == pytest.approx(100)
+    assert multi_bleu(hypotheses, references) < 100
+
+
 def test_the_metric_has_both_and_says_which(german):
     hypotheses, references = german
     metric = evaluate.load(str(FILE))
@@ -160,7 +168,7 @@ def test_the_metric_has_both_and_says_which(german):
     assert plain["signature"] == "nrefs:1|case:mixed|tok:spaces|smooth:none"
     paper = metric.compute(predictions=hypotheses, references=references, language="de")
     assert paper["score"] == paper_bleu(hypotheses, references, "de")
-    assert "|tok:moses-de|compounds:split|" in paper["signature"]
+    assert "|tok:moses-de|compounds:split|norm:NFC|" in paper["signature"]
     austrian = MultiBleu().compute(predictions=hypotheses, references=references, language="de_AT")
     assert austrian == paper
     several = [[reference, "x"] for reference in references]

@@ -1,12 +1,14 @@
 """Pathologies: planted ones are named with their lines, and people's translations have almost none."""
 
 import gzip
+import re
+import unicodedata
 
 import pytest
 from helpers import REPOSITORY
 
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.evaluation.pathologies import PathologyDetector, find_pathologies
+from vaswani_transformer.evaluation.pathologies import PathologyDetector, find_pathologies, numbers_agree
 
 
 DATA = REPOSITORY.parent / "shared" / "data"
@@ -33,6 +35,7 @@ def test_planted_pathologies_have_their_lines(sides):
         "source language": phrasebook("validation")[0][0],
         "repeated": targets[3].replace(" ", " und nun und nun ", 1),
         "truncated": targets[4].split()[0],
+        "numbers differ": f"{targets[5]} 1954",
     }
     translations = [*planted.values(), *targets[len(planted) :]]
     pathologies = find_pathologies(sources, translations, [[text] for text in targets], EN_DE)
@@ -73,6 +76,85 @@ def test_where_characters_are_not_separated_phrases_of_four_are_repeated():
     assert detector.kind("He reads daily.", "他每天看报他每天看报。") == "repeated"
 
 
+@pytest.mark.parametrize(
+    ("translation", "is_repeated"), [("बाबा पढ़ते हैं।", False), ("बाबा बाबा पढ़ते हैं।", True), ("धीरे धीरे", True)]
+)
+def test_combining_marks_belong_to_words(translation, is_repeated):
+    detector = PathologyDetector(["He eats."], ["वह खाता है।"], ("en", "hi"))
+    assert (detector.kind("Grandpa reads.", translation) == "repeated") == is_repeated
+
+
+def test_where_a_language_doubles_words_three_are_repeated():
+    targets = ["वह धीरे धीरे चलता है।", "नयी नयी किताबें", "बड़े बड़े घर", "छोटे छोटे बच्चे"]
+    detector = PathologyDetector(["He walks."] * 4, targets, ("en", "hi"))
+    assert detector.kind("It is quite hot.", "बहुत गरम गरम है।") is None
+    assert detector.kind("It is quite hot.", "बहुत गरम गरम गरम है।") == "repeated"
+
+
+def test_texts_are_compared_in_nfc(sides):
+    sources, targets = (["Café Zoë", *side] for side in sides)
+    translations = [unicodedata.normalize("NFD", "Café, Zoë!"), *targets[1:]]
+    assert find_pathologies(sources, translations, [["x"]] * len(sources), EN_DE).lines["copied"] == [1]
+
+
+def test_shifted_lines_do_not_predict_lengths(sides):
+    sources, targets = sides
+    for references, is_known in ((targets, True), (targets[1:] + targets[:1], False)):
+        found = find_pathologies(sources, targets, [[text] for text in references], EN_DE)
+        assert found.knows_lengths == is_known
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "languages"),
+    [
+        ("It weighs 1,000.5 kg.", "Es wiegt 1.000,5 kg.", EN_DE),
+        ("1,000 people", "1 000 personnes", ("en", "fr")),
+        ("1,00,000 रुपये", "100,000 rupees", ("hi", "en")),
+        ("at 2:35 p.m.", "um 14:35 Uhr", EN_DE),
+        ("at 12.30 a.m.", "um 0:30 Uhr", EN_DE),
+        ("at eight in the evening", "um 20 Uhr", EN_DE),
+        ("on 12/24/2020", "am 24.12.2020", EN_DE),
+        ("१९ जुलाई १९६९", "19 July 1969", ("hi", "en")),
+        ("the 1990s", "die 90er-Jahre", EN_DE),
+        ("5 dogs and two cats", "fünf Hunde und 2 Katzen", EN_DE),
+        ("36 hours", "trente-six heures", ("en", "fr")),
+        ("World War II", "der 2. Weltkrieg", EN_DE),
+        ("30 years", "treinta años", ("en", "es")),
+        ("in 1984", "喺一九八四年", ("en", "yue")),
+        ("$2,000,000", "zwei Millionen Dollar", EN_DE),
+    ],
+)
+def test_numbers_of_a_translation_may_be_written_otherwise(source, translation, languages):
+    assert numbers_agree(source, translation, languages)
+    assert numbers_agree(translation, source, languages[::-1])
+
+
+@pytest.mark.parametrize(
+    ("source", "translation"),
+    [
+        ("249.99 euros", "24999 Euro"),
+        ("born in 1954", "geboren 1945"),
+        ("20 euros", "200 Euro"),
+        ("call 911", "ruf an"),
+        ("5 dogs", "4 Hunde"),
+        ("2 hikers", "drei Wanderer"),
+        ("at 2:35", "um 2 Uhr"),
+        ("9" * 5000, "8" * 5000),  # more digits than `int` reads
+    ],
+)
+def test_other_numbers_differ(source, translation):
+    assert not numbers_agree(source, translation, EN_DE)
+    assert not numbers_agree(translation, source, EN_DE[::-1])
+
+
+def test_numbers_may_be_those_of_a_reference(sides):
+    sources, targets = (["It is 10 miles.", *sides[0]], ["Das sind 16 km.", *sides[1]])
+    references = [[text] for text in targets]
+    for translation, is_other in (("Es sind 16 km.", False), ("Das sind 17 km.", True)):
+        found = find_pathologies(sources, [translation, *targets[1:]], references, EN_DE)
+        assert found.lines["numbers differ"] == [1] * is_other
+
+
 def lines(corpus: str, languages: tuple[str, str]) -> list[list[str]]:
     if corpus == "phrasebook":
         return [list(side) for side in zip(*phrasebook("validation"), strict=True)]
@@ -93,7 +175,11 @@ def test_peoples_translations_are_sound_and_the_other_language_is_noticed(corpus
         kinds = [detector.kind(*pair) for pair in zip(sources, translations, strict=True)]
         return sum(each == kind for each in kinds) / len(kinds)
 
-    assert share(sources[half:], targets[half:], None) > 0.99
+    sound = sources[half:], targets[half:]
+    assert share(*sound, None) + share(*sound, "numbers differ") > 0.99
+    with_digits = [pair for pair in zip(sources, targets, strict=True) if re.search(r"\d", "".join(pair))]
+    agreed = [numbers_agree(*pair, languages[::turn]) for pair in with_digits]
+    assert not agreed or sum(agreed) / len(agreed) > 0.94  # most others do differ: miles and kilometres
     assert share(targets[half:], sources[half:], "source language") > 0.99
     cut = [text[: len(text) // 4] for text in targets[half:]]
     assert share(sources[half:], cut, "truncated") > 0.7

@@ -1,5 +1,6 @@
 """Scores of groups of sentences, and of two systems. Their values are compared with sacreBLEU's in test_score.py."""
 
+import unicodedata
 from collections import Counter
 from random import Random
 
@@ -7,7 +8,12 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.evaluation.scores import bleu_by_source_length, paired_bootstrap, score_translations
+from vaswani_transformer.evaluation.scores import (
+    bleu_by_source_length,
+    paired_bootstrap,
+    score_translations,
+    sentence_chrf,
+)
 
 
 def test_groups_of_lengths_are_scored_apart():
@@ -41,6 +47,24 @@ def test_text_without_spaces_has_words(language, tokenizer, words, other):
     assert scores.bleu.score == group.sacrebleu == compared.system.score == pytest.approx(expected)
     assert expected > 20
     assert f"tok:{tokenizer}" in scores.bleu.signature
+
+
+def test_text_is_compared_in_nfc():
+    lines = [
+        "Ọjọ́ náà dára gan-an ni.",
+        "Ẹ káàárọ̀, ṣé dáadáa ni ẹ jí?",
+        "L'été dernier, ils étaient à Orléans.",
+        "Wir hören ihn täglich.",
+    ]
+    references = [[unicodedata.normalize("NFD", text)] for text in lines]
+    assert all(line != text for line, (text,) in zip(lines, references, strict=True))
+    scores = score_translations(lines, references, ("en", "yo"), lines)
+    compared = paired_bootstrap(lines, lines, references, 5, "yo")
+    groups = [group.sacrebleu for group in scores.by_source_length]
+    values = [scores.bleu.score, scores.paper_bleu.score, scores.chrf.score, *sentence_chrf(lines, references), *groups]
+    assert [*values, *(each.system.score for each in compared.values())] == pytest.approx([100] * (len(values) + 2))
+    for each in (scores.bleu, scores.paper_bleu, scores.chrf, *compared.values()):
+        assert "|norm:NFC|" in each.signature
 
 
 def test_no_difference_is_not_significant():

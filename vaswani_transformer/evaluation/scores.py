@@ -1,12 +1,16 @@
-"""Scores of translations: both BLEUs, chrF, BLEU by source length, and the significance of a difference."""
+"""Scores of translations: both BLEUs, chrF, BLEU by source length, and the significance of a difference.
 
+All compare text in Unicode's composed form (NFC), in which the tokenizer writes, and say so in their signatures.
+"""
+
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
-from sacrebleu.metrics.base import Metric
+from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.significance import PairedTest, Result
 
 from ..model.languages_vaswani import is_same_language, writes_spaces
@@ -37,7 +41,7 @@ class BleuScore:
         brevity_penalty: From 0 to 1.
         hypothesis_length: Tokens of the hypotheses.
         reference_length: Tokens of the references.
-        signature: Tokenization, case, smoothing and version.
+        signature: Tokenization, case, smoothing, normalization and version.
     """
 
     score: float
@@ -122,6 +126,27 @@ class PairedComparison:
     system: ResampledScore
 
 
+class _ComposedMetric(Metric):
+    """A metric of sacreBLEU that normalizes hypotheses and references to NFC."""
+
+    # sacreBLEU has no public way to change every text that a metric reads, also in its paired test.
+    def _preprocess_segment(self, sent: str) -> str:
+        return super()._preprocess_segment(unicodedata.normalize("NFC", sent))
+
+    def get_signature(self) -> Signature:
+        signature = super().get_signature()
+        signature.update("norm", "NFC")
+        return signature
+
+
+class ComposedBleu(_ComposedMetric, BLEU):
+    """sacreBLEU's BLEU of text in NFC."""
+
+
+class ComposedChrf(_ComposedMetric, CHRF):
+    """sacreBLEU's chrF of text in NFC."""
+
+
 def sacrebleu_tokenizer(language: str | None) -> str:
     """sacreBLEU's tokenizer for a language: 13a, its default, or "zh" or "char" if words are not separated by spaces.
 
@@ -136,7 +161,7 @@ def sacrebleu_score(
     hypotheses: Sequence[str], references: Sequence[str] | Sequence[Sequence[str]], language: str | None = None
 ) -> BleuScore:
     """Corpus BLEU of plain text, tokenized by `sacrebleu_tokenizer`; one or several references for each hypothesis."""
-    metric = BLEU(tokenize=sacrebleu_tokenizer(language))
+    metric = ComposedBleu(tokenize=sacrebleu_tokenizer(language))
     bleu = metric.corpus_score(hypotheses, _streams(references))
     signature = metric.get_signature().format()
     return BleuScore(bleu.score, bleu.precisions, bleu.bp, bleu.sys_len, bleu.ref_len, signature)
@@ -174,13 +199,13 @@ def score_translations(
 
 def chrf_score(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
     """Corpus chrF2 by sacreBLEU's defaults; one or several references for each hypothesis."""
-    chrf = CHRF()
+    chrf = ComposedChrf()
     return Score(chrf.corpus_score(hypotheses, _streams(references)).score, chrf.get_signature().format())
 
 
 def sentence_chrf(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
     """`[sentences]` chrF2 of each hypothesis by sacreBLEU's defaults."""
-    chrf = CHRF()
+    chrf = ComposedChrf()
     pairs = zip(hypotheses, references, strict=True)
     return np.array([chrf.sentence_score(line, list(texts)).score for line, texts in pairs])
 
@@ -233,7 +258,7 @@ def paired_bootstrap(
         The comparisons by "BLEU" and by "chrF2".
     """
     named = [("baseline", baseline), ("system", system)]
-    metrics = {"BLEU": BLEU(tokenize=sacrebleu_tokenizer(language)), "chrF": CHRF()}
+    metrics = {"BLEU": ComposedBleu(tokenize=sacrebleu_tokenizer(language)), "chrF": ComposedChrf()}
     test = PairedTest(named, metrics, _streams(references), test_type="bs", n_samples=samples)
     signatures, scores = test()
     comparisons = {}

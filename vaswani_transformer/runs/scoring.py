@@ -10,7 +10,6 @@ from typing import Any, Self
 from accelerate import PartialState
 from datasets import Dataset
 from rich.table import Table
-from sacrebleu.metrics import BLEU
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.cleaning import encode_corpus
@@ -21,6 +20,7 @@ from ..decoding.translation import best_translations, translate_corpus
 from ..evaluation.confidence import ConfidenceReport, measure_confidence
 from ..evaluation.perplexity import Perplexity, perplexity
 from ..evaluation.scores import (
+    ComposedBleu,
     Scores,
     paired_bootstrap,
     sacrebleu_score,
@@ -264,7 +264,7 @@ def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], da
     chosen, against = first, ""
     if best != first:
         references = [[line] for line in bleu.references]
-        metric = BLEU(tokenize=sacrebleu_tokenizer(language))
+        metric = ComposedBleu(tokenize=sacrebleu_tokenizer(language))
         p_value = (len(outputs) - 1) * two_sided_bootstrap(metric, outputs[first], outputs[best], references, 1000)
         chosen = best if p_value < 0.05 else first
         against = f"; {best:g} against {first:g}: p = {min(1.0, p_value):.3f}"
