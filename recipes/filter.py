@@ -119,7 +119,7 @@ def open_models(args: FilterArguments) -> list[DirectedModel]:
     """
     check = partial(open_model, task="translation", trust_remote_code=args.trust_remote_code)
     saved = check(args.model)
-    named = languages_to_score([saved.config], args.source_language, args.target_language)
+    named = languages_to_score([saved.config], [args.corpus], args.source_language, args.target_language)
     languages = resolve_languages([args.corpus], *named)
     models = [DirectedModel(saved, languages, Directions(saved.config).tag(*languages))]
     if args.reverse_model is not None:

@@ -34,7 +34,7 @@ class ParsingArguments(DecodingArguments, SearchArguments):
     """A parser, its input, its search, and the output."""
 
     model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
-    input: str | None = option(None, "UTF-8 text (plain, .gz, .bz2, .xz), a sentence a line.")
+    input: str | None = option(None, "UTF-8 text (plain, .gz, .bz2, .xz, .zst), a sentence a line.")
     gold: str | None = option(None, "Instead of input: trees in brackets, whose words are parsed and scored.")
     train: list[str] | None = option(None, "With gold: treebanks of the training, to score without their trees, too.")
     output: str = option(MISSING, "File of trees to write.")

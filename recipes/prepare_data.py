@@ -15,6 +15,7 @@ import time
 from dataclasses import fields
 
 from vaswani_transformer.data.cleaning import describe_cleaning
+from vaswani_transformer.data.overlap import describe_in_train
 from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.runs.fine_tuning import open_parent, read_training_options
@@ -38,6 +39,8 @@ def main() -> None:
             print(f"{name}: {describe_cleaning(counts)}")
         for split, corpus in data.text.items():
             print(f"{split}: {len(corpus):,} sentence pairs")
+        if data.in_train:
+            print(f"also in the training corpus: {describe_in_train(data.in_train)}")
         print(f"{printable(data_args.prepared)} is complete, after {time.monotonic() - started:.1f} seconds")
 
 

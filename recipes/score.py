@@ -65,7 +65,7 @@ class EvaluationArguments(DecodingArguments):
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     hypotheses: str | None = option(None, "Translations to score, instead of a model's.")
     compare: str | None = option(None, "A second system: a file of translations, or a model; for paired bootstrap.")
-    source: str | None = option(None, "Source sentences (plain, .gz, .bz2, .xz).")
+    source: str | None = option(None, "Source sentences (plain, .gz, .bz2, .xz, .zst).")
     reference: list[str] | None = option(None, "Their translations; several files if each sentence has several.")
     test_set: str | None = option(None, "Test set by sacreBLEU's name, such as wmt14/full, instead of files.")
     source_language: str | None = option(None, "Code of the source language; by default the model's or the suffix'.")
@@ -147,10 +147,10 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
 
 def open_test_set(args: EvaluationArguments, configs: list[PreTrainedConfig]) -> TestSet:
     """The test set, in the languages of the options, the models or the suffixes of the files. Collective."""
-    source, target = languages_to_score(configs, args.source_language, args.target_language)
+    corpora = [[args.source or "-", reference] for reference in args.reference or ()]
+    source, target = languages_to_score(configs, corpora, args.source_language, args.target_language)
     if not configs and args.test_set is None:  # nothing depends on the source's language
         source = source or language_in_name(args.source or "") or "und"
-    corpora = [[args.source or "-", reference] for reference in args.reference or ()]
     languages = resolve_languages(corpora, source, target)
     paper_tokenizer(languages[1])  # refuses an unknown language now, not after translating
     if args.test_set is None:

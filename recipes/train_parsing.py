@@ -4,9 +4,9 @@
     accelerate launch --config_file recipes/launch/8gpu.yaml recipes/train_parsing.py \
         --config recipes/configs/wsj_parsing.yaml --train wsj-02-21.mrg --validation wsj-22.mrg --test wsj-23.mrg
 
-Treebanks are files of trees in brackets (plain, .gz, .bz2, .xz). The output directory then holds the averaged model,
-its tokenizer and model card, `all_results.json`, `parses.test.txt` and a picture of the learning curve. Faults, signals
-and `--resume` are handled as in train_wmt.py.
+Treebanks are files of trees in brackets (plain, .gz, .bz2, .xz, .zst). The output directory then holds the averaged
+model, its tokenizer and model card, `all_results.json`, `parses.test.txt` and a picture of the learning curve. Faults,
+signals and `--resume` are handled as in train_wmt.py.
 """
 
 import dataclasses

@@ -23,9 +23,14 @@ PAIRS = [
     ("", "drei"),
     ("\x1c \x1d", ""),
     ("  five ", "\tfünf\u3000"),
-    ("six", "\ufeffsechs\x00"),
+    ("six", "sechs\ufeff\x00"),
 ]
-COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+COMPRESS = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda content: pa.compress(content, "zstd", asbytes=True),
+}
 
 
 def load(*names: str | Path, languages: tuple[str, str] = ("en", "de"), **kwargs) -> list[tuple[str, str]]:
@@ -55,7 +60,7 @@ class Folder:
         return str(path)
 
     def lines(self, name: str, lines: list[str], end: str = "\n") -> str:
-        compress = COMPRESS.get(Path(name).suffix, bytes)
+        compress = COMPRESS.get(Path(name).suffix.lower(), bytes)
         return self.raw(name, compress("".join(line + end for line in lines).encode("utf-8")))
 
     def pair(self, suffixes: tuple[str, str] = ("", ""), end: str = "\n") -> list[str]:
@@ -85,4 +90,4 @@ class Folder:
             f'<?xml version="1.0" encoding="{encoding}"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n'
             f'<tmx version="1.4"><header srclang="en"/><body>\n{body}\n</body></tmx>\n'
         )
-        return self.raw(name, COMPRESS.get(Path(name).suffix, bytes)(text.encode(encoding)))
+        return self.raw(name, COMPRESS.get(Path(name).suffix.lower(), bytes)(text.encode(encoding)))

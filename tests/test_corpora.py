@@ -16,7 +16,7 @@ from vaswani_transformer.data.sources import HubDataset, Phrasebook, Tables, Tex
 from vaswani_transformer.data.text_files import read_lines
 
 
-@pytest.mark.parametrize("suffixes", [("", ""), (".gz", ".gz"), (".xz", ".xz"), ("", ".gz"), (".xz", ""), (".bz2", "")])
+@pytest.mark.parametrize("suffixes", [("", ""), (".gz", ".gz"), (".xz", ".zst"), ("", ".GZ"), (".Xz", ".bz2")])
 def test_text_files_pair_line_by_line_at_line_feeds_only(folder, suffixes):
     assert load(*folder.pair(suffixes)) == PAIRS
 
@@ -25,13 +25,15 @@ def test_text_files_pair_line_by_line_at_line_feeds_only(folder, suffixes):
     ("content", "lines"),
     [
         ("one\ntwo", ["one", "two"]),
-        ("\ufeffone\n\ufefftwo\n", ["one", "\ufefftwo"]),
+        ("\ufeffone\n\ufefftwo\n", ["one", "two"]),  # as `cat` leaves two files with marks
         ("\ufeff", [""]),
         ("one\r\ntwo\r\r\n", ["one", "two\r"]),
+        ("\ufeffone\rtwo\r\rthree\r", ["one", "two", "", "three"]),
+        ("one\rtwo", ["one", "two"]),
         ("a\u2028b\u0085c\x0bd\x1ce\rf\0g\r\n", ["a\u2028b\u0085c\x0bd\x1ce\rf\0g"]),
     ],
 )
-def test_lines_end_at_line_feeds_only(folder, content, lines):
+def test_lines_end_at_line_feeds_or_in_a_file_without_any_at_carriage_returns(folder, content, lines):
     assert list(read_lines(Path(folder.raw("a", content.encode())))) == lines
 
 
@@ -64,6 +66,12 @@ def test_what_is_no_file_is_of_the_hub(folder):
     assert find_source(texts) == TextFiles(" and ".join(texts), *map(Path, texts))
     for name in (table, "gone.tsv", "gone.tmx.gz", "x/part-*.parquet"):
         assert find_source(name) == find_source(Path(name)) == Tables(name, (Path(name),))
+
+
+def test_several_files_in_one_zstandard_file_are_read_to_the_end(folder):
+    compress = COMPRESS[".zst"]
+    name = folder.raw("a.zst", compress(b"one\n") + compress(b"two\n" * 100_000))
+    assert list(read_lines(Path(name))) == ["one", *["two"] * 100_000]
 
 
 def test_rows_lie_in_the_given_cache_and_are_read_once(folder, monkeypatch):
@@ -137,9 +145,9 @@ def test_text_that_is_not_utf8_is_refused_with_its_line(folder, suffix):
 
 
 @pytest.mark.parametrize("damage", ["cut", "not an archive", "garbled"])
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
 def test_a_damaged_archive_is_refused(folder, damage, suffix):
-    whole = COMPRESS[suffix](b'{"en": "a", "de": "b"}\n' * 1000)
+    whole = COMPRESS[suffix]("".join(f'{{"en": "{n}", "de": "b"}}\n' for n in range(1000)).encode())
     content = {
         "cut": whole[: len(whole) // 2],
         "not an archive": b"one\ntwo\n",
@@ -147,6 +155,14 @@ def test_a_damaged_archive_is_refused(folder, damage, suffix):
     }[damage]
     bad = folder.raw(f"a.jsonl{suffix}", content)
     assert error_of(bad).startswith(f"{bad}: not a whole {suffix} file")
+
+
+def test_a_zip_is_named_as_one(folder):
+    zipped = folder.raw("a.en.ZIP", b"PK\x03\x04\xff")
+    for names in ([zipped, folder.lines("a.de", ["eins"])], [folder.json("a.json.zip", [])]):
+        message = error_of(*names)
+        assert names[0] in message
+        assert "unzip it" in message or "unpack a .zip" in message
 
 
 def test_a_missing_file_is_named(folder):
@@ -189,6 +205,7 @@ def test_files_named_after_another_language_are_refused(names):
         ([["x.pt_BR.gz", "x.zh-TW.txt.xz"]], (None, None), ("pt_BR", "zh-TW")),
         ([["x.src", "x.tgt"], ["v.fr", "v.en"]], (None, None), ("fr", "en")),
         ([["x.src", "x.fr"]], ("en_GB", None), ("en_GB", "fr")),
+        ([["TRAIN.EN.GZ", "train.DE.Txt"]], (None, None), ("en", "de")),
         ([["a.jsonl", "b.csv"], ["phrasebook"], ["some/dataset"]], ("nl", "eo"), ("nl", "eo")),
         ([["a.en", "a.de"]], ("source", "target"), ("source", "target")),
     ],

@@ -11,10 +11,14 @@ from vaswani_transformer.data.corpora import languages_to_score
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
+from vaswani_transformer.options.data import DataArguments
+from vaswani_transformer.options.training import ModelArguments
+from vaswani_transformer.runs.fine_tuning import open_parent
 
 
 TWO_WAY = PreTrainedConfig(language_tags={"en": 8, "de_AT": 9}, source_language="en", target_language="de_AT")
 VARIETIES = PreTrainedConfig(language_tags={"en": 7, "pt": 8, "pt_BR": 9})
+TAGS = {"de": 3, "en": 4}
 THREE = PreTrainedConfig(language_tags={"en": 7, "de": 8, "fr": 9})
 
 
@@ -45,6 +49,9 @@ def test_a_text_may_begin_with_its_tag():
     assert Directions(PreTrainedConfig()).split("<2en> x") == (None, "<2en> x")
     with pytest.raises(ValueError, match="begins with <2en>, but <2de_AT> is asked for"):
         Directions(TWO_WAY).tagged("<2en> Ein Hund.", "<2de_AT>")
+    with pytest.raises(ValueError, match="begins with <2fr>, but the model's tags are <2en> and <2de_AT>; use one"):
+        Directions(TWO_WAY).tagged(" <2fr> Ein Hund.", "<2en>")
+    assert Directions(TWO_WAY).tagged("<2 mm> <2fr>", "<2en>") == "<2en> <2 mm> <2fr>"
     assert Directions(TWO_WAY).languages("<2en>") == ("de_AT", "en")
     assert Directions(TWO_WAY).languages() == ("en", "de_AT")
     assert Directions(THREE).languages("<2fr>") == (None, "fr")
@@ -115,8 +122,37 @@ def test_files_are_translated_into_the_language_named(two_way, tmp_path):
     ]
     with pytest.raises(SystemExit, match="the model translates between de and en; name the target"):
         translate("--overwrite")
+    (tmp_path / "in.txt").write_text("<2en> Dogs!\n<2fr> Dogs!\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"in\.txt, line 2: the text begins with <2fr>, but "):
+        translate("--overwrite", "--target_language", "en")
     (tmp_path / "in.txt").write_text("<2en> Dogs!\n", encoding="utf-8")
     assert translate("--overwrite", "--target_language", "en") == [{"de": "Dogs!", "en": expected[0]}]
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "expected"),
+    [
+        (["a.de", "a.en"], (None, None), ("de", "en")),
+        (["a.src", "a.en.gz"], (None, None), ("de", "en")),
+        (["a.txt", "a.tok"], ("de", None), ("de", "en")),
+        (["a.jsonl"], (None, "de"), ("en", "de")),
+    ],
+)
+def test_suffixes_tell_the_direction_of_a_model_with_both(files, given, expected):
+    both, one = (VaswaniConfig(source_language="en", target_language="de", language_tags=tags) for tags in (TAGS, None))
+    assert languages_to_score([both], [files], *given) == expected
+    with pytest.raises(ValueError, match="name the target"):
+        languages_to_score([both], [["a.txt", "a.tok"]], None, None)
+    assert languages_to_score([one], [files], None, None) == ("en", "de")
+
+
+@pytest.mark.parametrize("suffixes", [("de", "en"), ("en", "de")])
+def test_a_model_with_both_directions_is_fine_tuned_on_files_in_any_order(two_way, suffixes):
+    files = [f"train.{suffix}" for suffix in suffixes]
+    _, data = open_parent(ModelArguments(model=str(two_way)), DataArguments(train=files, both_directions=True))
+    assert data.languages == suffixes
+    with pytest.raises(ValueError, match=r"two_way.* translates from en to de"):
+        open_parent(ModelArguments(model=str(two_way)), DataArguments(train=["train.fr", "train.de"]))
 
 
 @pytest.mark.parametrize(
@@ -126,11 +162,11 @@ def test_files_are_translated_into_the_language_named(two_way, tmp_path):
         ({}, ("fr", "nl"), ("fr", "nl")),
         ({"source_language": "de", "target_language": "en"}, (None, None), ("de", "en")),
         ({"source_language": "de", "target_language": "en"}, (None, "en_GB"), ("de", "en_GB")),
-        ({"language_tags": {"de": 3, "en": 4}}, (None, "en"), ("de", "en")),
-        ({"language_tags": {"de": 3, "en": 4}}, ("en", None), ("en", "de")),
+        ({"language_tags": TAGS}, (None, "en"), ("de", "en")),
+        ({"language_tags": TAGS}, ("en", None), ("en", "de")),
     ],
 )
 def test_a_test_set_is_in_the_models_languages_unless_others_are_given(model, given, expected):
-    assert languages_to_score([VaswaniConfig(**model)], *given) == expected
+    assert languages_to_score([VaswaniConfig(**model)], [], *given) == expected
     with pytest.raises(ValueError, match=r"not (from )?it"):
-        languages_to_score([VaswaniConfig(**model), VaswaniConfig(source_language="nl")], "it", None)
+        languages_to_score([VaswaniConfig(**model), VaswaniConfig(source_language="nl")], [], "it", None)

@@ -64,6 +64,15 @@ def test_pathologies_are_told_if_the_run_counted_them(results, tmp_path):
     assert line in write(tmp_path / "README.md", results).text
 
 
+def test_the_card_tells_of_test_sentences_that_the_training_corpus_has(results, tmp_path):
+    counts = {"sentences": 1000, "pairs": 0, "sources": 0, "targets": 0}
+    for targets in (0, 7):
+        results["data"]["in_train"] = {"validation": counts, "test": {**counts, "targets": targets}}
+        lines = [line for line in write(tmp_path / "README.md", results).text.splitlines() if "Also in" in line]
+        line = "- Also in the training corpus: 0 pairs, 0 sources, 7 targets of the test set's 1,000"
+        assert lines == [line] * (targets > 0)
+
+
 @pytest.mark.parametrize(("made", "shown"), [(None, "1,000"), (1000, "1,000"), (70, "70 of 1,000")])
 def test_the_card_tells_of_a_warm_up_that_ended_early(results, tmp_path, made, shown):
     results["training"]["warmup_steps"] = made

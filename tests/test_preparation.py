@@ -103,6 +103,17 @@ def test_what_is_scored_on_keeps_every_row_and_its_text(files, output):
     assert data.text.keys() == data.encoded.keys() == {"test"}
 
 
+def test_held_out_sentences_that_the_training_corpus_has_are_counted(files, folder, output):
+    """Also if the training corpus was prepared before."""
+    validation = [folder.lines(f"b.{side}", [text]) for side, text in zip(("en", "de"), PAIRS[5], strict=True)]
+    load_corpora(arguments(files, both_directions=True), output)
+    data = load_corpora(arguments({**files, "validation": validation}, both_directions=True), output)
+    assert data.in_train == {
+        "validation": {"sentences": 1, "pairs": 1, "sources": 1, "targets": 1},
+        "test": {"sentences": 10, "pairs": 0, "sources": 0, "targets": 0},
+    }
+
+
 def test_corpora_mixed_in_are_cleaned_and_lie_behind_the_training_corpus(files, folder, output):
     english, german = phrasebook("validation")[0]
     synthetic = folder.csv("synthetic.csv", [["en", "de"], *phrasebook("validation")[:10]])

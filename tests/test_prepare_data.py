@@ -47,6 +47,7 @@ def test_the_recipe_prepares_once_and_reports(settings, capsys):
     report = capsys.readouterr().out
     assert "train: 3,000 sentence pairs (dropped: empty 0, too_long 0, ratio 0)\n" in report
     assert "test: 12 sentence pairs\n" in report
+    assert "also in the training corpus: " in report
     assert re.search(rf"{settings['prepared']} is complete, after \d+\.\d seconds", report)
 
     def times() -> dict[Path, int]:

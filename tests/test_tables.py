@@ -1,6 +1,7 @@
 """Tables of every kind: the rows that they were written from, or one line that says what is wrong."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from corpus_folder import error_of, load
 from datasets import Dataset, DatasetDict
 from pyarrow import parquet
+from transformers.utils.logging import warning_once
 
 
 PAIRS = [("one", "eins"), ('she said "no", twice', "sie sagte „nein“; zweimal"), ("two\u2028x ", " zwei"), ("", "drei")]
@@ -16,7 +18,7 @@ QUOTED = [*PAIRS, ("a\nb", 'c"\n\nd')]  # only CSV can have them
 TSV = ["one\teins", '"two" she said\tzwei', "three\tdrei"]
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.b.json.xz", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.b.JSON.Xz", "a.parquet"])
 @pytest.mark.parametrize("columns", [("en", "de"), ("en_XX", "de_DE")])
 @pytest.mark.parametrize("is_nested", [True, False])
 def test_tables_have_texts_by_language_or_column(folder, name, columns, is_nested):
@@ -64,6 +66,38 @@ def test_quotes_of_tsv_are_text(folder, name):
     assert load(folder.lines(name, TSV), columns=["1", "2"]) == expected
     assert load(folder.lines(name, ["en\tde", *TSV])) == expected
     assert load(folder.lines(name, ["English\tGerman", *TSV]), columns=["English", "German"]) == expected
+
+
+@pytest.fixture
+def warnings(caplog) -> Callable[[], list[str]]:
+    warning_once.cache_clear()
+    return lambda: caplog.messages
+
+
+def test_quotes_of_csv_in_a_tsv_are_counted_in_a_warning(folder, warnings):
+    rows = ['"""No"", he said"\tNein', "", '"Yes," he said\t"ja"', 'a\t"b ""c"""', '""\t"a" or ""b""']
+    name = folder.lines("a.tsv", rows)
+    assert len(load(name, columns=["1", "2"])) == 4
+    (warning,) = warnings()
+    assert warning.startswith(f"{name}: 2 rows, the first of them 1, have fields in quotes with doubled quotes inside")
+    assert "csv.reader(sys.stdin, 'excel-tab')" in warning
+
+
+@pytest.mark.parametrize(
+    ("row", "columns", "names"),
+    [
+        ("id\ten\tde_DE", ["2", "3"], "en de_DE"),
+        ("English\tid\tfrançais", ["3", "1"], "français English"),
+        ("source\tTarget\tx", ["1", "2"], "source Target"),
+        ("en\tde\tx", ["en", "de"], None),
+        ("en\tEin Hund\tx", ["1", "2"], None),
+    ],
+)
+def test_a_header_that_is_read_as_sentences_has_a_warning(folder, warnings, row, columns, names):
+    name = folder.lines("a.tsv", [row, "a\tb\tc"])
+    load(name, columns=columns)
+    complaint = f"{name}: the first row looks like a header, but is read as sentences, since the option columns has "
+    assert warnings() == [f"{complaint}numbers; give it names instead: {names}"] * (names is not None)
 
 
 def test_tables_of_different_kinds_are_one_corpus(folder):

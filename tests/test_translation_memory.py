@@ -16,7 +16,7 @@ UNITS = [
     {"en-GB": "first", "en": "exact", "de-DE": "drei", "de-CH": "later"},
     {"en": "", "de": ""},
 ]
-PAIRS = [("one & <two>", "eins"), ("two", " zwei\n"), ("exact", "drei"), ("", "")]
+PAIRS = [("one & <two>", "eins"), ("two", " zwei "), ("exact", "drei"), ("", "")]
 
 
 def body(text: str, prolog: str = "") -> bytes:
@@ -46,6 +46,10 @@ def test_the_encoding_is_that_of_the_file(folder, encoding):
         ("Press Enter.<ph>&lt;br/&gt;</ph>Then wait<ph/><ut>x</ut>here.", "Press Enter. Then wait here."),
         ("(<ph/>a <ph/>b<ph/>, c<ph/> d<ph/>)", "(a b, c d)"),
         ("un<bpt>x</bpt>usu<it>x</it>al<ept>x</ept>", "unusual"),
+        ("one\n      two<ph/>\n\t three<hi>\r\n </hi>four", "one two three four"),
+        ("请按<ph/>回车<ph/>Enter<ph/>键。<ph/>Microsoft<ph/>Word", "请按回车Enter键。Microsoft Word"),
+        ("これは<ph/>本です.<ph/>ตัว<ph/>หนังสือ", "これは本です.ตัวหนังสือ"),
+        ("한국어<ph/>문장.<ph/>다음", "한국어 문장. 다음"),
     ],
 )
 def test_mark_up_is_no_text_and_a_code_that_stands_alone_separates_words(folder, inside, text):

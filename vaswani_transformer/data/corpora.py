@@ -37,7 +37,7 @@ def load_parallel_corpus(
         source: Two aligned text files, source and target, one sentence a line; or tables, any number of them: JSON
             lines, Parquet, CSV, TSV (where quotes are text), TMX, directories of `datasets.save_to_disk`, or a pattern
             such as "part-*.parquet"; or "phrasebook", the embedded English-German corpus; or one dataset of the Hub.
-            The suffix of a table determines its kind. All but Parquet may be compressed as .gz, .bz2 or .xz.
+            The suffix of a table determines its kind. All but Parquet may be compressed as .gz, .bz2, .xz or .zst.
         source_language, target_language: Codes of the languages, such as "en".
         split: Part of the phrasebook ("train", "validation", "test"), of a saved directory or of a Hub dataset.
         config_name: Configuration of a Hub dataset, such as "de-en" of "wmt14".
@@ -110,16 +110,13 @@ def resolve_languages(
         ValueError: A language is unknown, is not that of a suffix, or is source and target.
     """
     options, languages = ("source_language", "target_language"), [source_language, target_language]
-    for source in map(find_source, corpora):
-        files = (source.source, source.target) if isinstance(source, TextFiles) else ()
-        for side, file in enumerate(files):
-            code = language_in_name(file.name)
-            language = languages[side] = languages[side] or code
-            if code and language and language_name(language) != language and not is_same_language(code, language):
-                raise ValueError(
-                    f"{options[side]}: is {language}, but {file} is in {code}; give the source first, or the languages "
-                    f"of the corpora"
-                )
+    for side, file, code in _suffixes(corpora):
+        language = languages[side] = languages[side] or code
+        if language_name(language) != language and not is_same_language(code, language):
+            raise ValueError(
+                f"{options[side]}: is {language}, but {file} is in {code}; give the source first, or the languages "
+                f"of the corpora"
+            )
     if missing := [option for option, language in zip(options, languages, strict=True) if not language]:
         raise ValueError(
             f"{', '.join(missing)}: cannot be inferred from the suffix of a text file, such as train.en; give "
@@ -130,16 +127,38 @@ def resolve_languages(
     return str(languages[0]), str(languages[1])
 
 
+def _suffixes(corpora: Iterable[Names]) -> Iterator[tuple[int, Path, str]]:
+    """Text files that are named after a language: the side, 0 for the source; the file; and the code."""
+    for source in map(find_source, corpora):
+        files = (source.source, source.target) if isinstance(source, TextFiles) else ()
+        for side, file in enumerate(files):
+            if (code := language_in_name(file.name)) is not None:
+                yield side, file, code
+
+
+def choose_direction(
+    config: PreTrainedConfig | None, corpora: Iterable[Names], source: str | None, target: str | None
+) -> tuple[str | None, str | None]:
+    """Source and target language, by the suffixes of text files if a model has several directions and both are None."""
+    if source is None and target is None and getattr(config, "language_tags", None):
+        languages = {side: code for side, _, code in _suffixes(corpora)}
+        return languages.get(0), languages.get(1)
+    return source, target
+
+
 def languages_to_score(
-    configs: Sequence[PreTrainedConfig], source: str | None, target: str | None
+    configs: Sequence[PreTrainedConfig], corpora: Iterable[Names], source: str | None, target: str | None
 ) -> tuple[str | None, str | None]:
     """Languages to translate from and into: `source` and `target`, or else the first model's; None if unknown.
 
+    If both are None and that model has several directions, the suffixes of text files say which.
+
     Raises:
-        ValueError: A model does not translate between them, or has several directions and `target` is None.
+        ValueError: A model does not translate between them, or nothing says which of several directions is meant.
     """
     if configs:
         directions = Directions(configs[0])
+        source, target = choose_direction(configs[0], corpora, source, target)
         default_source, default_target = directions.languages(directions.tag(source, target, is_required=True))
         source, target = source or default_source, target or default_target
     for config in configs:
@@ -149,8 +168,9 @@ def languages_to_score(
 
 def language_in_name(name: str) -> str | None:
     """The language code at the end of a file's name, before suffixes of archives; None without one."""
-    parts = [part for part in name.split(".") if f".{part}" not in (*COMPRESSED, ".txt")]
+    parts = [part for part in name.split(".") if f".{part.lower()}" not in (*COMPRESSED, ".txt")]
     code = parts[-1] if parts else ""
+    code = code.lower() if code.isupper() else code
     return code if _CODE.fullmatch(code) and language_name(code) != code else None
 
 

@@ -32,7 +32,8 @@ from ..system.manifests import (
 from ..system.processes import end_forks_with_this_process
 from ..system.processor import available_cores
 from .cleaning import clean_corpus, encode_corpus
-from .corpora import Corpus, evenly_spaced, resolve_languages, sentences
+from .corpora import Corpus, choose_direction, evenly_spaced, resolve_languages, sentences
+from .overlap import count_in_train
 from .prepared_directory import TOKENIZER, TrainingData, load_prepared, load_tokenizer, read_notes
 from .sources import find_source
 
@@ -44,11 +45,14 @@ _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 def with_languages(args: DataArguments, model: PreTrainedConfig | None = None) -> DataArguments:
     """The options with the languages that they name, else the model's, else the corpora's.
 
+    The order of a model's two languages is the corpora's, if it has both directions.
+
     Raises:
         ValueError: As from `resolve_languages`.
     """
     names = ("source_language", "target_language")
-    source, target = (getattr(args, name) or getattr(model, name, None) for name in names)
+    named = choose_direction(model, args.sources.values(), args.source_language, args.target_language)
+    source, target = (code or getattr(model, name, None) for code, name in zip(named, names, strict=True))
     source, target = resolve_languages(args.sources.values(), source, target)
     return replace(args, source_language=source, target_language=target)
 
@@ -134,6 +138,10 @@ def _prepare(directory: Path, args: DataArguments, inputs: Mapping[str, Json], m
     for split in splits:
         corpora[split].check()
     texts = {split: corpora[split].load(cache) for split in splits}
+    held_out = {split: text for split, text in texts.items() if split not in TRAINED_ON}
+    in_train = {}
+    if held_out:
+        in_train = count_in_train(texts.get("train") or corpora["train"].load(cache), held_out, args.languages)
     if TOKENIZER in missing:
         if tokenizer is None:
             tokenizer = _learn_tokenizer(corpora["train"].load(cache), args)
@@ -144,7 +152,8 @@ def _prepare(directory: Path, args: DataArguments, inputs: Mapping[str, Json], m
     for split, text in texts.items():
         with _workers(args.num_proc, len(text)) as num_proc:
             rows, cleaning = _encode(split, text, tokenizer, args, num_proc)
-            with _writing(directory / split, {**_origin(split, args, inputs), "cleaning": {**cleaning}}) as staged:
+            counts = {"cleaning": {**cleaning}, "in_train": in_train.get(split)}
+            with _writing(directory / split, {**_origin(split, args, inputs), **counts}) as staged:
                 rows.save_to_disk(staged, num_proc=num_proc)
     shutil.rmtree(cache, ignore_errors=True)
 

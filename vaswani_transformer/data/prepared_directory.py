@@ -40,6 +40,7 @@ class TrainingData:
         encoded: Held-out corpora, encoded. With both directions, "test_reverse" is the reverse of "test".
         language_tags: Ids of the tags, by language; None with one direction and no tags.
         mixed: The corpora that are mixed in, by name.
+        in_train: For each held-out corpus, the result of `count_in_train`, unless an earlier version prepared it.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -49,6 +50,7 @@ class TrainingData:
     encoded: dict[str, Dataset]
     language_tags: dict[str, int] | None = None
     mixed: dict[str, MixedCorpus] = field(default_factory=dict)
+    in_train: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 def read_notes(directory: Path, part: str) -> dict[str, Json]:
@@ -101,6 +103,7 @@ def load_prepared(
         encoded={split: rows.remove_columns("translation") for split, rows in held_out.items()},
         language_tags=tags,
         mixed=mixed,
+        in_train={name: cast(dict[str, int], counts) for name in names if (counts := notes[name].get("in_train"))},
     )
 
 

@@ -123,5 +123,5 @@ def find_source(names: Names) -> Source:
         return Phrasebook(name) if name == "phrasebook" else HubDataset(name)
     raise ValueError(
         f"{name or 'nothing'}: a corpus is two aligned text files, the source first, or tables: .jsonl, "
-        f".parquet, .csv, .tsv, .tmx, or a directory of save_to_disk"
+        f".parquet, .csv, .tsv, .tmx, or a directory of save_to_disk; unpack a .zip"
     )

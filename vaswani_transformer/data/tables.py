@@ -8,17 +8,22 @@ columns by one if the first row is too long, and ends a row at a carriage return
 import csv
 import json
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import langcodes
 from datasets import Dataset, DatasetDict, IterableDataset, load_from_disk
 from pyarrow import parquet
+from transformers.utils import logging
 
+from ..model.languages_vaswani import language_name
 from ..system.console import errors_begin_with
 from .text_files import COMPRESSED, read_lines
 from .translation_memory import read_memory
 
+
+logger = logging.get_logger(__name__)
 
 Pair = tuple[str, str]
 Rows = Iterator[tuple[int, Any]]  # number of a row, from 1, and its texts by column
@@ -32,6 +37,7 @@ _KINDS = {
     ".tsv": "tsv",
     ".tmx": "tmx",
 }
+_HEADINGS = {"source", "src", "target", "tgt", "text", "sentence", "translation"}  # beside languages
 _BATCH = 1000  # rows converted at a time
 
 
@@ -39,7 +45,7 @@ def table_kind(path: Path) -> str | None:
     """The kind of a table by its suffix; "saved" for a directory, None for text."""
     if path.is_dir():
         return "saved"
-    name = path.with_suffix("") if path.suffix in COMPRESSED else path
+    name = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     return _KINDS.get(name.suffix.lower())
 
 
@@ -108,6 +114,12 @@ def _delimited_rows(path: Path, keys: Sequence[str]) -> Rows:
         record = record or [""]
         if not names and all(key.isdecimal() for key in keys):
             names = [str(column) for column in range(1, len(record) + 1)]
+            first = dict(zip(names, record, strict=True))
+            if all(_is_heading(first.get(key, "")) for key in keys):
+                logger.warning_once(
+                    f"{path}: the first row looks like a header, but is read as sentences, since the option columns "
+                    f"has numbers; give it names instead: {' '.join(dict.fromkeys(first[key] for key in keys))}"
+                )
         if not names:
             names = [name.strip() for name in record]
         elif len(record) != len(names):
@@ -119,14 +131,22 @@ def _delimited_rows(path: Path, keys: Sequence[str]) -> Rows:
             yield number, dict(zip(names, record, strict=True))
 
 
+def _is_heading(text: str) -> bool:
+    """Whether a text is the code or name of a language, or another word that heads a column of sentences."""
+    word = text.strip().lower()
+    try:
+        return word in _HEADINGS or language_name(word) != word or bool(langcodes.find(word))
+    except LookupError:
+        return False
+
+
 def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The fields of each row, none for a blank line: CSV (RFC 4180), or TSV, where quotes are text (Tatoeba, OPUS)."""
-    lines = read_lines(path)
-    records: Iterable[list[str]]
+    """The fields of each row, none for a blank line: CSV (RFC 4180) or TSV."""
     if table_kind(path) == "tsv":
-        records = (line.split("\t") if line else [] for line in lines)
-    else:
-        records = csv.reader((line + "\n" for line in lines), strict=True)  # a quoted field may have line feeds
+        yield from _tsv_records(path)
+        return
+    # A quoted field may have line feeds.
+    records = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
     number = 0
     try:
         for number, record in enumerate(records, start=1):
@@ -135,6 +155,28 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise ValueError(
             f"{path}, row {number + 1}: not CSV ({error}); is a quote in it never closed, or not doubled?"
         ) from None
+
+
+def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The fields of each row of TSV. Quotes are text (Tatoeba, OPUS); a warning counts rows with those of CSV."""
+    quoted: list[int] = []
+    for number, line in enumerate(read_lines(path), start=1):
+        record = line.split("\t") if line else []
+        if '""' in line and any(map(_is_quoted, record)):
+            quoted.append(number)
+        yield number, record
+    if quoted:
+        logger.warning_once(
+            f"{path}: {len(quoted):,} rows, the first of them {quoted[0]}, have fields in quotes with doubled quotes "
+            f"inside, as in CSV; in TSV, quotes are text and stay; to remove them, convert the table: python -c "
+            f"\"import csv, sys; csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, 'excel-tab'))\" < a.tsv > a.csv"
+        )
+
+
+def _is_quoted(field: str) -> bool:
+    """Whether a field has the quotes of CSV: around it, and doubled inside."""
+    inside = field[1:-1]
+    return field == f'"{inside}"' and '""' in inside and '"' not in inside.replace('""', "")
 
 
 def _parquet_rows(path: Path) -> Rows:

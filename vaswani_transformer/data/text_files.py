@@ -2,22 +2,37 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import pyarrow as pa
 
-_ARCHIVES: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+def _open_zstd(path: Path, mode: str) -> BinaryIO:
+    return io.BufferedReader(pa.CompressedInputStream(open(path, mode), "zstd"))
+
+
+_ARCHIVES: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zstd}
 COMPRESSED = tuple(_ARCHIVES)
 
 
 @contextmanager
 def open_binary(path: Path) -> Iterator[BinaryIO]:
-    """Open a plain, .gz, .bz2 or .xz file for reading bytes; reading a damaged archive raises a ValueError."""
-    with _ARCHIVES.get(path.suffix, open)(path, "rb") as file:
+    """Open a plain, .gz, .bz2, .xz or .zst file for reading bytes.
+
+    Raises:
+        ValueError: The file is a .zip; or, while reading, the archive is damaged.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".zip":
+        raise ValueError(f"{path}: is an archive, which may hold several files; unzip it, and name a file from it")
+    with _ARCHIVES.get(suffix, open)(path, "rb") as file:
         try:
             yield file
         except (zlib.error, lzma.LZMAError, EOFError, OSError) as error:
@@ -35,11 +50,14 @@ def read_lines(path: Path) -> Iterator[str]:
 def decode_lines(file: BinaryIO, name: Path) -> Iterator[str]:
     """Sentences of a UTF-8 file, split at line feeds only, as alignment tools count lines.
 
-    The file is read lazily; messages call it `name`.
+    In a file without line feeds, as of old Macintoshes, lines end at carriage returns. A byte order mark at the start
+    of a line is removed: `cat` leaves the mark of each file. The file is read lazily; messages call it `name`.
     """
-    for number, line in enumerate(file, start=1):
+    first = file.readline()
+    lines = chain([first], file) if first.endswith(b"\n") else first.splitlines()
+    for number, line in enumerate(lines, start=1):
         try:
-            text = line.decode("utf-8-sig" if number == 1 else "utf-8")  # a file from Windows may begin with a mark
+            text = line.decode().lstrip("\ufeff")
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{name}, line {number}: not UTF-8 ({error.reason}); convert the file, as by iconv -f LATIN1 -t UTF-8"

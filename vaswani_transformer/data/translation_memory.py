@@ -14,7 +14,10 @@ from .text_files import open_binary
 _CODE = "\ufffc"  # replaces a standalone code, like a line break, which separates words
 # Mark-up of the original document inside a segment, and its text.
 _CODES = {"bpt": "", "ept": "", "it": "", "ph": _CODE, "ut": _CODE}
-_BETWEEN_WORDS = re.compile(rf"(?<=[\w.,:;!?]){_CODE}+(?=\w)")
+# Thai, Lao, Burmese, Khmer, Japanese and Chinese, which write no spaces between words.
+_UNSPACED = "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]"
+_BETWEEN_WORDS = re.compile(rf"(?<=[\w.,:;!?])(?<!{_UNSPACED}){_CODE}+(?!{_UNSPACED})(?=\w)")
+_LINE_BREAK = re.compile(r"\s*\n\s*")  # with the indentation of the XML
 _LANGUAGE = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")  # in TMX 1.4, and in older versions
 
 
@@ -31,7 +34,8 @@ def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str
         for variant in unit.iter("tuv"):
             code = next(filter(None, map(variant.get, _LANGUAGE)), "").replace("_", "-").lower()
             if (segment := variant.find("seg")) is not None:
-                variants.setdefault(code, _BETWEEN_WORDS.sub(" ", _text(segment)).replace(_CODE, ""))
+                text = _LINE_BREAK.sub(" ", _text(segment))
+                variants.setdefault(code, _BETWEEN_WORDS.sub(" ", text).replace(_CODE, ""))
         codes |= variants.keys()
         source, target = (_segment(variants, language.replace("_", "-").lower()) for language in languages)
         if source is not None and target is not None:

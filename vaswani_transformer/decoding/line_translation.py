@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from ..engines.exported_model import ExportedModel, is_engine_name, no_export
 from ..model.languages_vaswani import Directions
 from ..model.pipeline_vaswani import Translation, translate_in_batches
 from ..options.decoding import TranslationOptions
+from ..system.console import errors_begin_with
 from ..system.files import require_new_file
 from .ensemble import Ensemble, require_same_tokens
 from .phrases import with_forced_words
@@ -52,7 +53,7 @@ def require_output(options: TranslationOptions, overwrite: bool) -> None:
     """Raise a ValueError unless lines can be written to the output, a file."""
     path = Path(options.output)
     require_new_file("output", path, overwrite)
-    if path.suffix in COMPRESSED or table_kind(path) not in (None, "json"):
+    if path.suffix.lower() in COMPRESSED or table_kind(path) not in (None, "json"):
         raise ValueError(f"output: {path} would hold lines of text; name a file that does not end in {path.suffix}")
     if path.exists() and Path(options.input).exists() and path.samefile(options.input):
         raise ValueError(f"output: {path} is the input too; name another file")
@@ -62,21 +63,32 @@ def source_lines(options: TranslationOptions, config: PreTrainedConfig) -> Itera
     """The lines to translate, read lazily; in a table, each row has one, in the column of `config`'s language.
 
     Raises:
-        ValueError, OSError: The file is missing or damaged, or a column is named for text.
+        ValueError, OSError: The file is missing or damaged, a column is named for text, or a line lacks the tag of its
+            target language, or begins with another.
     """
     path = Path(options.input)
     kind = None if options.input == "-" else table_kind(path)
     if kind is None and options.column is not None:
         raise ValueError(f"column: {path} is text, by its name; leave it out, or name a table such as .jsonl")
+    directions = Directions(config)
+    tag = directions.tag(None, options.target_language)
     if options.input == "-":
-        return decode_lines(sys.stdin.buffer, Path("standard input"))
+        lines = decode_lines(sys.stdin.buffer, Path("standard input"))
+        return _with_valid_tags(lines, directions, tag, "standard input, line")
     path.stat()  # a missing file is an error now, before the model is loaded
     if kind is None:
-        return read_lines(path)
-    directions = Directions(config)
-    source, _ = directions.languages(directions.tag(None, options.target_language))
-    column = options.column or source or "source"
-    return (text.replace("\n", " ") for text, _ in read_table(path, (column, column)))
+        return _with_valid_tags(read_lines(path), directions, tag, f"{path}, line")
+    column = options.column or directions.languages(tag)[0] or "source"
+    texts = (text.replace("\n", " ") for text, _ in read_table(path, (column, column)))
+    return _with_valid_tags(texts, directions, tag, f"{path}, sentence")
+
+
+def _with_valid_tags(lines: Iterable[str], directions: Directions, tag: str | None, place: str) -> Iterator[str]:
+    """The lines as they are; the error for an unknown or missing tag names the line."""
+    for number, line in enumerate(lines, start=1):
+        with errors_begin_with(f"{place} {number}"):
+            directions.tagged(line, tag)
+        yield line
 
 
 class LineTranslator:

@@ -138,11 +138,15 @@ class Directions:
         """Put a tag before a text, unless the text has it already.
 
         Raises:
-            ValueError: The text begins with another tag; or the model needs a tag, and there is none.
+            ValueError: The text begins with another tag, or one that the model lacks; or the model needs a tag, and
+                there is none.
         """
         present, text = self.split(text)
         if present and tag not in (None, present):
             raise ValueError(f"the text begins with {present}, but {tag} is asked for; leave one of the two out")
+        if self._tags and not present and (unknown := re.match(r"\s*(<2[a-z]{2,3}([-_]\w+)?>)", text)):
+            known = " and ".join(map(language_tag, self._tags))
+            raise ValueError(f"the text begins with {unknown[1]}, but the model's tags are {known}; use one of these")
         if self._tags and not (present or tag) and text.strip():
             raise self._no_target()
         return with_tag(text, present or tag)

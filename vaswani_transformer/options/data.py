@@ -35,9 +35,9 @@ class DataArguments:
     )
     train: list[str] | None = option(
         None,
-        "Two aligned text files (plain, .gz, .bz2, .xz); or tables: JSON lines, Parquet, CSV, TSV, TMX, directories of "
-        "save_to_disk, or a quoted pattern, such as 'part-*.parquet'; or a dataset of the Hub, or 'phrasebook', which "
-        "is embedded.",
+        "Two aligned text files (plain, .gz, .bz2, .xz, .zst); or tables: JSON lines, Parquet, CSV, TSV, TMX, "
+        "directories of save_to_disk, or a quoted pattern, such as 'part-*.parquet'; or a dataset of the Hub, or "
+        "'phrasebook', which is embedded.",
         decides="inputs",
     )
     validation: list[str] | None = option(None, "As train.", decides="inputs")
@@ -153,7 +153,7 @@ class TreebankOptions:
     option_group = "data"
 
     train: list[str] | None = option(
-        None, "Files of gold trees (plain, .gz, .bz2, .xz), or the embedded 'demo'.", decides="inputs"
+        None, "Files of gold trees (plain, .gz, .bz2, .xz, .zst), or the embedded 'demo'.", decides="inputs"
     )
     silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.", decides="inputs")
     gold_copies: int = option(

@@ -112,7 +112,7 @@ class TranslationOptions(GenerationArguments):
     option_group = "translation"
 
     model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
-    input: str = option("-", "Text in UTF-8 or a table, also .gz, .bz2 or .xz, or - for standard input.")
+    input: str = option("-", "Text in UTF-8 or a table, also .gz, .bz2, .xz or .zst, or - for standard input.")
     column: str | None = option(None, "Column of a table; by default the model's source language.")
     output: str = option("-", "File to write, or - for standard output.")
     target_language: str | None = option(

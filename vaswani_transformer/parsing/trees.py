@@ -14,7 +14,7 @@ _ROOTS = (ROOT, "ROOT", "S1")
 
 
 def read_trees(path: str | Path) -> Iterator[Tree]:
-    """The trees of a file (plain, .gz, .bz2, .xz), each on one or several lines.
+    """The trees of a file (plain, .gz, .bz2, .xz, .zst), each on one or several lines.
 
     Raises:
         ValueError: A tree is malformed, or there is other text; the message names the file and the line of its begin.

@@ -134,7 +134,7 @@ def _require_directions(parent: SavedModel, data: DataArguments) -> None:
     """Raise a ValueError unless the model translates in the directions of the data, if its directions are known."""
     config, (source, target) = parent.config, data.languages
     directions = config.source_language or source, config.target_language or target
-    if directions != data.languages:
+    if data.languages not in (directions, directions[::-1] if config.language_tags else directions):
         raise ValueError(
             f"source_language, target_language: {parent.name} translates from {directions[0]} to {directions[1]}"
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
 
+from ..data.overlap import describe_in_train
 from ..model.languages_vaswani import language_name
 from ..options.data import DataArguments
 from ..options.training import ModelArguments, RecipeTrainingArguments
@@ -85,6 +86,13 @@ def training_section(
         record=record,
         corpus=corpus or corpus_name(record.data.train),
         corpus_name=corpus_name,
+        in_train=describe_in_train(
+            {
+                split: counts
+                for split, counts in (record.data.in_train or {}).items()
+                if counts["sources"] or counts["targets"]
+            }
+        ),
         settings=_settings(record, paper_settings or {}),
         paper=paper,
         picture=picture,

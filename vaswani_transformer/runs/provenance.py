@@ -48,7 +48,8 @@ def describe_data(arguments: DataArguments, data: TrainingData) -> RunData:
         name: {"corpus": options[name], "ratio": ratio, "cleaning": data.cleaning[name]}
         for name, ratio in arguments.ratios.items()
     }
-    return from_json(RunData, {**options, "cleaning": data.cleaning["train"], "mixed": mixed or None})
+    counts = {"cleaning": data.cleaning["train"], "mixed": mixed or None, "in_train": data.in_train or None}
+    return from_json(RunData, {**options, **counts})
 
 
 def describe_model(model: PreTrainedModel) -> RunModel:

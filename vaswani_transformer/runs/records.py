@@ -59,6 +59,7 @@ class RunData:
         datasets: Datasets on the Hub that the corpora come from.
         mixed: Corpora mixed into the training, such as "replay"; None without any.
         replay_test: The second test set; None without one.
+        in_train: Sentences of held-out corpora that the training corpus has; see `count_in_train`. None if unknown.
         others: All other data options.
     """
 
@@ -75,6 +76,7 @@ class RunData:
     datasets: list[str] | None = None
     mixed: dict[str, MixedData] | None = None
     replay_test: list[str] | None = None
+    in_train: dict[str, dict[str, int]] | None = None
     others: dict[str, object] = field(default_factory=dict, metadata=REST)
 
 

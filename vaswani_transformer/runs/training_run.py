@@ -15,6 +15,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, ProgressCallbac
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.cleaning import describe_cleaning
+from ..data.overlap import describe_in_train
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import TrainingData
 from ..decoding.saved_model import SavedModel
@@ -310,6 +311,8 @@ def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
     print(describe_cleaning(data.cleaning["train"]))
     for name, corpus in data.mixed.items():
         print(f"{name}: {describe_cleaning(data.cleaning[name])}; {corpus.drawn:,} drawn per epoch")
+    if data.in_train:
+        print(f"also in the training corpus: {describe_in_train(data.in_train)}")
     print(
         f"{trainer.model.num_parameters():,} parameters\n"
         f"{sampler.batches:,} steps an epoch, of at most {args.source_tokens:,} source and "
