@@ -78,7 +78,7 @@ SCRIPTS = [
 @pytest.mark.parametrize(("language", "text"), SCRIPTS)
 def test_sentences_of_other_scripts_end_without_a_space(language, text):
     config = PreTrainedConfig(source_language=language)
-    sentences = [sentence.strip() for sentence in text.replace("| |", "|").split("|")]
+    sentences = [sentence.strip() for sentence in text.split("|")]
     assert Paragraph.split(Directions(config), text.replace("|", "")).sentences == sentences
 
 
@@ -88,7 +88,7 @@ def test_sentences_of_other_scripts_end_without_a_space(language, text):
         (None, "A. B.  C.\n D."),
         ("en", "A. B.  C.\n D."),
         ("th", "A. B.  C.\n D."),
-        *((code, "A.B.C.\nD.") for code in ("ja", "jpn", "yue", "yue_Hant", "cmn", "zho_Hant", "wuu")),
+        *((code, "A.B.C.\n D.") for code in ("ja", "jpn", "yue", "yue_Hant", "cmn", "zho_Hant", "wuu")),
     ],
 )
 def test_sentences_are_separated_as_the_target_language_writes_them(target, expected):

@@ -43,7 +43,9 @@ _MARKS = "\u3002\uff61\uff01\uff1f\u0964\u0965\u104b\u17d4\u17d5\u0f0d\u0f0e\u13
 _CLOSING = ")\u2019\u201d\u300d\u300f\uff09\uff63"
 _QUOTED = "\u3068\u3063\u306e\u3092\u306b\u3001\uff0c"  # to, t(te), no, wo, ni, commas
 _END = re.compile(
-    rf"(?:[{_MARKS}]|(?<=[{_HAN}])(?:[.\uff0e]|[?!]+))(?:[{_CLOSING}\"']+\n(?![{_QUOTED}])|\n)(?![{_CLOSING}]|\u179b\u17d4)"
+    rf"(?:[{_MARKS}]|(?<=[{_HAN}])(?:[.\uff0e]|[?!]+))"
+    rf"(?:[{_CLOSING}\"']+\n(?![{_QUOTED}])|\n)"
+    rf"(?![{_CLOSING}]|\u179b\u17d4)"
 )
 _ABBREVIATION = re.compile(r"[\u0e00-\u0e7f]\.")  # in Thai, which has no full stop
 
@@ -282,14 +284,14 @@ class Paragraph:
         """Concatenate translations of the sentences, with the white space between the sentences.
 
         White space before the first and after the last sentence is dropped. If two sentences have none between them,
-        their translations get a space. In Chinese and Japanese, translations have only line feeds between them.
+        their translations get a space. In Chinese and Japanese, translations in a line have none between them.
         """
         between = self.spaces[1:-1]
         if base_language(self.target) in _HAN_LANGUAGES:
-            before = ["", *(re.sub(r"[^\n]+", "", space) for space in between)]
+            before = [space if "\n" in space else "" for space in between]
         else:
-            before = ["", *(space or " " for space in between)]
-        return "".join(map("".join, zip(before, translations, strict=True)))
+            before = [space or " " for space in between]
+        return "".join(map("".join, zip(["", *before], translations, strict=True)))
 
 
 def split_paragraphs(

@@ -145,7 +145,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         src_lang, tgt_lang: Languages to translate from and into, which must be the model's. A model with several
             directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
         split_sentences: Translate texts sentence by sentence (the default); a line feed ends a sentence, and white
-            space between sentences stays as it is; in Chinese and Japanese, only line feeds do. With a keyword that
+            space between sentences stays as it is; in Chinese and Japanese, a line has none. With a keyword that
             applies to a single sentence, such as `return_scores` or, in beam search, `num_return_sequences`, each text
             is translated as one, as with False; parts of a text of several sentences may then be missing, and a warning
             says so.
