@@ -54,6 +54,8 @@ setup(
         "sacrebleu>=2.4",
         "sacremoses>=0.1",
         "sentencex>=1.0.32,<2",
+        "langcodes>=3.5",
+        "language_data>=1.3",
         "jinja2>=3.1",
         "matplotlib>=3.8",
         "rich>=13.8",

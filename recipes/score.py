@@ -37,7 +37,7 @@ from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
 from vaswani_transformer.evaluation.pathologies import Pathologies
 from vaswani_transformer.evaluation.scores import PairedComparison, Scores
 from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sacrebleu_test_set
-from vaswani_transformer.model.languages_vaswani import Directions
+from vaswani_transformer.model.languages_vaswani import Directions, base_language
 from vaswani_transformer.options.arguments import ALPHA, BEAMS, option, refuse_unused
 from vaswani_transformer.options.decoding import DecodingArguments
 from vaswani_transformer.options.parser import RecipeParser
@@ -152,7 +152,7 @@ def open_test_set(args: EvaluationArguments, configs: list[PreTrainedConfig]) ->
     if not configs and args.test_set is None:  # nothing depends on the source's language
         source = source or language_in_name(args.source or "") or "und"
     languages = resolve_languages(corpora, source, target)
-    paper_tokenizer(languages[1])  # refuses an unknown language now, not after translating
+    paper_tokenizer(base_language(languages[1]))  # refuses an unknown language now, not after translating
     if args.test_set is None:
         return on_main_process(lambda: read_test_set(args.source, args.reference, languages))
     return on_main_process(lambda: sacrebleu_test_set(args.test_set, languages))

@@ -1,6 +1,7 @@
 """Word alignment: links to the source word with the largest attention, by the heads that a configuration names."""
 
 import json
+from itertools import groupby
 from types import SimpleNamespace
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_the_tag_of_a_language_is_no_word(model, tokenizer, tmp_path):
     ids = tokenizer("<2de> The old man").input_ids
     assert ids[0] == len(tokenizer) - 1
     places, words = token_words(tokenizer, ids, is_whole=True)
-    assert (places[0], places[1], words) == (None, 0, 3)
+    assert (places[0], places[1], words) == (None, 0, ["The", "old", "man"])
     found = links_of_pairs(model, tokenizer, LAST, "<2de> ")
     for source, links in zip(SOURCES, found, strict=True):
         assert {place for place, _ in links} <= {*range(len(source.split()))}
@@ -140,6 +141,20 @@ def test_words_that_the_tokenizer_does_not_know_have_places():
     ids = tokenizer("old ☃ man").input_ids
     assert tokenizer.unk_token_id in ids
     places, words = token_words(tokenizer, ids, is_whole=True)
-    assert (words, places[0], places[-2], places[-1]) == (3, 0, 2, None)
+    assert (words, places[0], places[-2], places[-1]) == (["old", "<unk>", "man"], 0, 2, None)
     places, words = token_words(tokenizer, ids)
-    assert (words, places[0], places[-2], places[-1]) == (2, 0, 1, None)
+    assert (words, places[0], places[-2], places[-1]) == (["old", "man"], 0, 1, None)
+
+
+def test_tokens_of_scripts_without_spaces_are_words(model, tokenizer):
+    """A character of several tokens is one word; Latin text within is divided by white space alone."""
+    text = "\u6211\u7528 iPhone's, \u4f60\u597d\u3002\u0e09\u0e31\u0e19"
+    ids = tokenizer(text).input_ids
+    places, words = token_words(tokenizer, ids)
+    expected = ["\u6211", "\u7528", "iPhone's,", "\u4f60", "\u597d\u3002", "\u0e09\u0e31", "\u0e19"]
+    assert words == expected
+    assert [word for word, _ in groupby(places)] == [*range(len(words)), None]
+    inputs = tokenizer(text, return_tensors="pt")
+    (score,) = TranslationScorer(model, tokenizer, 1.0, "gnmt", LAST).score(inputs, torch.tensor([[0, *ids]]))
+    assert (score.words, score.source_words) == (expected, expected)
+    assert [target for _, target in score.alignment] == [*range(len(expected))]

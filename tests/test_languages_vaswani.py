@@ -9,7 +9,14 @@ from transformers import PreTrainedConfig, pipeline
 from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.data.corpora import languages_to_score
 from vaswani_transformer.decoding.saved_model import open_model
-from vaswani_transformer.model.languages_vaswani import Directions
+from vaswani_transformer.model import languages_vaswani
+from vaswani_transformer.model.languages_vaswani import (
+    Directions,
+    base_language,
+    is_same_language,
+    language_name,
+    writes_spaces,
+)
 from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
 from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.options.training import ModelArguments
@@ -19,6 +26,7 @@ from vaswani_transformer.runs.fine_tuning import open_parent
 TWO_WAY = PreTrainedConfig(language_tags={"en": 8, "de_AT": 9}, source_language="en", target_language="de_AT")
 VARIETIES = PreTrainedConfig(language_tags={"en": 7, "pt": 8, "pt_BR": 9})
 TAGS = {"de": 3, "en": 4}
+CHINESE = PreTrainedConfig(language_tags={"en": 7, "zho": 8, "zh_Hant": 9})
 THREE = PreTrainedConfig(language_tags={"en": 7, "de": 8, "fr": 9})
 
 
@@ -34,12 +42,48 @@ THREE = PreTrainedConfig(language_tags={"en": 7, "de": 8, "fr": 9})
         (VARIETIES, "pt", "pt_BR", "<2pt_BR>"),
         (VARIETIES, None, "pt_PT", "<2pt>"),
         (THREE, "en", "fr", "<2fr>"),
+        (THREE, "eng", "deu_Latn", "<2de>"),
+        (CHINESE, "en", "zho_Hant", "<2zh_Hant>"),
+        (CHINESE, "eng", "cmn", "<2zho>"),
         (PreTrainedConfig(source_language="en", target_language="de"), "en", "de", None),
         (PreTrainedConfig(), "en", "fr", None),
     ],
 )
 def test_languages_choose_the_tag(config, source, target, tag):
     assert Directions(config).tag(source, target) == tag
+
+
+@pytest.mark.parametrize(
+    ("code", "base", "name", "has_spaces"),
+    [
+        ("deu_Latn", "de", "German", True),
+        ("pes_Arab", "fa", "Persian", True),
+        ("pt_BR", "pt", "Portuguese (Brazil)", True),
+        ("jpn", "ja", "Japanese", False),
+        ("cmn", "zh", "Chinese", False),
+        ("zho_Hant", "zh", "Chinese (Traditional)", False),
+        ("yue_Hant", "yue", "Cantonese (Traditional)", False),
+        ("dzo", "dz", "Dzongkha", False),
+        ("xx", "xx", "xx", True),
+        ("und", "und", "und", True),
+        ("Source", "source", "Source", True),
+    ],
+)
+def test_codes_of_any_kind_name_a_language(code, base, name, has_spaces):
+    assert (base_language(code), language_name(code), writes_spaces(code)) == (base, name, has_spaces)
+
+
+def test_codes_of_a_language_and_of_its_varieties_are_alike(monkeypatch):
+    for one, other in (("en", "EN-gb"), ("de", "de_AT"), ("zh", "zh_Hant")):
+        for is_installed in (True, False):
+            with monkeypatch.context() as patch:
+                if not is_installed:  # as on the Hub
+                    patch.setattr(languages_vaswani, "langcodes", None)
+                assert is_same_language(one, other)
+                assert not is_same_language(one, "ja")
+    assert is_same_language("eng", "en_US")
+    assert is_same_language("cmn", "zho_Hant")
+    assert not is_same_language("zho_Hans", "zh_Hant")
 
 
 def test_a_text_may_begin_with_its_tag():

@@ -35,8 +35,9 @@ def test_groups_of_lengths_are_scored_apart():
     ("language", "tokenizer", "words", "other"),
     [
         ("zh-Hans", "zh", "我们今天去北京看朋友。", "我们明天去北京看朋友。"),
-        ("ja", "char", "今日は友達に会いに行きます。", "明日は友達に会いに行きます。"),
-        ("de", "13a", "Wir gehen heute nach Berlin.", "Wir gehen morgen nach Berlin."),
+        ("cmn", "zh", "我们今天去北京看朋友。", "我们明天去北京看朋友。"),
+        ("jpn", "char", "今日は友達に会いに行きます。", "明日は友達に会いに行きます。"),
+        ("deu_Latn", "13a", "Wir gehen heute nach Berlin.", "Wir gehen morgen nach Berlin."),
     ],
 )
 def test_text_without_spaces_has_words(language, tokenizer, words, other):

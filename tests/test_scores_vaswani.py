@@ -1,6 +1,7 @@
 """Scores of translations: the model's own log-probabilities, of the whole and of each word."""
 
 import json
+import re
 
 import pytest
 import torch
@@ -44,7 +45,8 @@ def test_scores_are_sums_of_the_logarithms_of_each_tokens_probability(translator
             length = len(expected)
             assert record["score"] == pytest.approx(sum(expected) / ((5 + length) / 6) ** 0.6, abs=1e-4)
             words = record["word_log_probabilities"]
-            assert len(words) == len(record["translation_text"].split())
+            assert record["words"] == record["translation_text"].split()
+            assert len(words) == len(record["words"])
             is_ended = int(ids[-1]) == translator.tokenizer.eos_token_id
             assert sum(words) == pytest.approx(sum(expected[: length - is_ended]), abs=1e-4)
 
@@ -93,7 +95,10 @@ def test_every_word_of_any_text_has_a_value(translator, text):
     target = torch.tensor([[0, *tokenizer(text).input_ids, 0]])
     (score,) = TranslationScorer(model, tokenizer, 1.0, "gnmt").score(inputs, target)
     spoken = tokenizer.decode(target[0], skip_special_tokens=True)
-    assert len(score.word_log_probabilities) == len(spoken.split())
+    assert "".join(score.words) == "".join(spoken.split())
+    if not re.search("[\u0e00-\u0e7f\u4e00-\u9fff]", spoken):
+        assert score.words == spoken.split()
+    assert len(score.word_log_probabilities) == len(score.words)
     values = read_decoder(model, inputs, target)[0][0].tolist()[:-1]
     assert score.log_probability == pytest.approx(sum(values), abs=1e-4)
     if score.word_log_probabilities:
@@ -101,7 +106,8 @@ def test_every_word_of_any_text_has_a_value(translator, text):
 
 
 def test_a_blank_text_has_a_score_of_zero(translator):
-    empty = {"log_probability": 0.0, "score": 0.0, "tokens": 0, "word_log_probabilities": [], "confidence": None}
+    empty = {"log_probability": 0.0, "score": 0.0, "tokens": 0, "words": [], "word_log_probabilities": []}
+    empty["confidence"] = None
     assert translator([" ", SENTENCES[0]], return_scores=True)[0] == {"translation_text": "", **empty}
 
 

@@ -37,9 +37,10 @@ def test_nothing_is_lost_between_sentences(text, language):
     assert not any(space.strip() for space in pieces[::2])
     assert all(sentence and sentence == sentence.strip() for sentence in pieces[1::2])
     assert not any("\n" in sentence for sentence in pieces[1::2])
-    config = PreTrainedConfig(source_language=language, target_language="zh")  # writes no spaces
-    paragraph = Paragraph.split(Directions(config), text)
-    assert paragraph.join(paragraph.sentences) == text.strip()
+    for target in ("en", "zh"):
+        config = PreTrainedConfig(source_language=language, target_language=target)
+        paragraph = Paragraph.split(Directions(config), text)
+        assert "".join(paragraph.join(paragraph.sentences).split()) == "".join(text.split())
 
 
 @pytest.mark.parametrize(("text", "sentences"), PARAGRAPHS.items())
@@ -58,11 +59,42 @@ def test_texts_are_split_by_the_rules_of_the_source_language():
     ]
 
 
-@pytest.mark.parametrize(("target", "expected"), [("en", "A. B."), ("ja", "A.B.")])
+# With "|" where a sentence ends.
+SCRIPTS = [
+    ("hi", "मैं घर जाता हूँ।|वह आता है॥|हाँ।"),
+    ("my", "မင်္ဂလာပါ။|နေကောင်းလား။"),
+    ("khm", "ខ្ញុំទៅផ្ទះ។|គាត់មក៕| ឆ្មា ឆ្កែ ។ល។"),
+    ("th", "ฉันกลับบ้าน เขามา พ.ศ. 2567 ไปไหม?| ดี"),
+    ("bo", "བཀྲ་ཤིས་བདེ་ལེགས། །|ཁྱེད་རང་། |སྐུ་གཟུགས།"),
+    ("jpn", "｢今日は｡｣|元気ですか｡|はい!|No.1です．"),
+    ("ja", "「行く。帰る。」と言った。|とても暑い。|『何?』と彼。"),
+    ("yue", "「唔好。」|佢話。"),
+    ("cmn_Hans", "你好?|我叫小明!!|我用Yahoo!上网.|价格3.5元.|“再见。”|他说:“走吧!”|等等...好。"),
+    ("am", "ሰላም።|እንዴት ነህ።"),
+    ("ur", "یہ ہے۔|وہ آیا؟|ہاں۔"),
+]
+
+
+@pytest.mark.parametrize(("language", "text"), SCRIPTS)
+def test_sentences_of_other_scripts_end_without_a_space(language, text):
+    config = PreTrainedConfig(source_language=language)
+    sentences = [sentence.strip() for sentence in text.split("|")]
+    assert Paragraph.split(Directions(config), text.replace("|", "")).sentences == sentences
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (None, "A. B.  C.\n D."),
+        ("en", "A. B.  C.\n D."),
+        ("th", "A. B.  C.\n D."),
+        *((code, "A.B.C.\n D.") for code in ("ja", "jpn", "yue", "yue_Hant", "cmn", "zho_Hant", "wuu")),
+    ],
+)
 def test_sentences_are_separated_as_the_target_language_writes_them(target, expected):
-    text = "\u4f60\u597d\u3002\u6211\u53eb\u5c0f\u660e\u3002"
     config = PreTrainedConfig(source_language="zh", target_language=target)
-    assert Paragraph.split(Directions(config), text).join(["A.", "B."]) == expected
+    text = "\u4f60\u597d\u3002\u6211\u53eb\u5c0f\u660e\u3002  OK.\n OK."
+    assert Paragraph.split(Directions(config), text).join(["A.", "B.", "C.", "D."]) == expected
 
 
 @pytest.fixture

@@ -127,10 +127,12 @@ def test_names_of_special_tokens_in_a_corpus_stay_text(model):
         assert decoded(trained, text) == text
 
 
-def test_word_pieces_know_the_thousand_most_frequent_characters():
+def test_word_pieces_know_the_thousand_most_frequent_characters(caplog):
     characters = [chr(0x4E00 + 7 * number) for number in range(1100)]
     corpus = [character * (1 if number % 11 == 0 else 2) for number, character in enumerate(characters)]
     trained = train(corpus, 2100, "wordpiece")
+    # 100 lines of one lost character and one of two such, each after a space, of 100 and 1,000 such lines.
+    assert "1,000 characters, and the corpus has more, so that 6.3% of its text becomes <unk>; use bpe" in caplog.text
     counts = Counter("".join(corpus))
     known = {character for character in characters if UNK not in trained(character).input_ids}
     assert len(known) == 999  # and the space

@@ -12,11 +12,12 @@ from vaswani_transformer.data.translation_memory import read_memory
 UNITS = [
     {"en-US": "one & <two>", "de_AT": "eins"},
     {"de": " zwei\n", "fr": "deux", "EN": "two"},
+    {"eng": "three", "deu_Latn": "drei"},
     {"en": "only English", "fr": "un"},
     {"en-GB": "first", "en": "exact", "de-DE": "drei", "de-CH": "later"},
     {"en": "", "de": ""},
 ]
-PAIRS = [("one & <two>", "eins"), ("two", " zwei "), ("exact", "drei"), ("", "")]
+PAIRS = [("one & <two>", "eins"), ("two", " zwei "), ("three", "drei"), ("exact", "drei"), ("", "")]
 
 
 def body(text: str, prolog: str = "") -> bytes:

@@ -6,18 +6,20 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+import langcodes
 import numpy as np
 from datasets import Dataset, Features, Translation
 from datasets.exceptions import DatasetGenerationError
 from transformers import PreTrainedConfig
 
-from ..model.languages_vaswani import Directions, is_same_language, language_name
+from ..model.languages_vaswani import Directions, base_language, is_same_language, language_name, standard_code
 from ..system.manifests import content_digest
 from .sources import HubDataset, Names, Source, TextFiles, find_source
 from .text_files import COMPRESSED
 
 
 _CODE = re.compile(r"[a-z]{2,3}(_\w+|-[A-Z]\w*)?")  # "de-en" is a pair
+_OTHER_SUFFIXES = ("src", "in", "sh")  # also codes, of a Sardinian dialect and, formerly, of Indonesian and Serbian
 
 
 def load_parallel_corpus(
@@ -112,7 +114,7 @@ def resolve_languages(
     options, languages = ("source_language", "target_language"), [source_language, target_language]
     for side, file, code in _suffixes(corpora):
         language = languages[side] = languages[side] or code
-        if language_name(language) != language and not is_same_language(code, language):
+        if language_in_name(language) and not is_same_language(code, language):
             raise ValueError(
                 f"{options[side]}: is {language}, but {file} is in {code}; give the source first, or the languages "
                 f"of the corpora"
@@ -122,9 +124,10 @@ def resolve_languages(
             f"{', '.join(missing)}: cannot be inferred from the suffix of a text file, such as train.en; give "
             f"{' and '.join(f'--{option}' for option in missing)}"
         )
-    if languages[0] == languages[1]:
-        raise ValueError(f"{', '.join(options)}: both are {languages[0]!r}; name two languages")
-    return str(languages[0]), str(languages[1])
+    source, target = map(str, languages)
+    if standard_code(source) == standard_code(target):
+        raise ValueError(f"{', '.join(options)}: both are {source!r}; name two languages")
+    return source, target
 
 
 def _suffixes(corpora: Iterable[Names]) -> Iterator[tuple[int, Path, str]]:
@@ -167,11 +170,19 @@ def languages_to_score(
 
 
 def language_in_name(name: str) -> str | None:
-    """The language code at the end of a file's name, before suffixes of archives; None without one."""
+    """The language code at the end of a file's name, before suffixes of archives; None without one.
+
+    Since "new", "raw" and "tgt" are codes, one of three letters counts only if it has a synonym of two letters or ten
+    million speakers.
+    """
     parts = [part for part in name.split(".") if f".{part.lower()}" not in (*COMPRESSED, ".txt")]
     code = parts[-1] if parts else ""
     code = code.lower() if code.isupper() else code
-    return code if _CODE.fullmatch(code) and language_name(code) != code else None
+    if not _CODE.fullmatch(code) or language_name(code) == code:
+        return None
+    base = base_language(code)
+    is_likely = len(base) == 2 or len(code) > 3 or langcodes.get(base).speaking_population() > 1e7
+    return code if is_likely and code not in _OTHER_SUFFIXES else None
 
 
 def sentences(corpus: Dataset, languages: Sequence[str], batch_size: int = 1000) -> Iterator[str]:

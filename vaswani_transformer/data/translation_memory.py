@@ -7,6 +7,7 @@ from xml.etree.ElementTree import Element
 
 from defusedxml.ElementTree import iterparse
 
+from ..model.languages_vaswani import standard_code
 from ..system.console import errors_begin_with
 from .text_files import open_binary
 
@@ -32,12 +33,12 @@ def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str
     for unit in _units(path):
         variants: dict[str, str] = {}
         for variant in unit.iter("tuv"):
-            code = next(filter(None, map(variant.get, _LANGUAGE)), "").replace("_", "-").lower()
+            code = standard_code(next(filter(None, map(variant.get, _LANGUAGE)), ""))
             if (segment := variant.find("seg")) is not None:
                 text = _LINE_BREAK.sub(" ", _text(segment))
                 variants.setdefault(code, _BETWEEN_WORDS.sub(" ", text).replace(_CODE, ""))
         codes |= variants.keys()
-        source, target = (_segment(variants, language.replace("_", "-").lower()) for language in languages)
+        source, target = (_segment(variants, standard_code(language)) for language in languages)
         if source is not None and target is not None:
             has_pairs = True
             yield source, target

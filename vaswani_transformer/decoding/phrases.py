@@ -2,12 +2,11 @@
 
 import copy
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
-from unicodedata import category, name, normalize
+from unicodedata import category, normalize
 
 import torch
 from transformers import FSMTTokenizer, GenerationConfig, PreTrainedTokenizerBase
@@ -18,13 +17,10 @@ from transformers.utils import logging
 
 from ..model.beam_search_vaswani import BeamSearch, Hypotheses, SentenceProcessor, token_ids
 from ..model.generation_vaswani import VaswaniGenerationMixin, search
-from ..model.languages_vaswani import ENCODING_LOCK
+from ..model.languages_vaswani import ENCODING_LOCK, UNSPACED_CHARACTER
 
 
 _logger = logging.get_logger(__name__)
-
-# Names of characters of scripts that write words without spaces between them.
-_UNSPACED = re.compile(r"\b(CJK|IDEOGRAPHIC|HIRAGANA|KATAKANA|THAI|LAO|KHMER|MYANMAR)\b")
 
 
 class ForcedPhrases:
@@ -243,13 +239,13 @@ def _ids_within_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]
     """Ids of a text that follows other text without a space, if its script has no spaces."""
     before, both = tokenizer(text_target=["(", f"({text.strip()}"], add_special_tokens=False).input_ids
     ids = both[len(before) :]
-    return ids if _UNSPACED.search(name(text.strip()[0], "")) and _writes(tokenizer, ids, text) else []
+    return ids if UNSPACED_CHARACTER.match(text.strip()) and _writes(tokenizer, ids, text) else []
 
 
 def _continues_word(character: str) -> bool:
     """Whether a character is a letter, mark, digit or underscore, of a script that has spaces between words."""
     is_of_word = character == "_" or (character != "" and category(character)[0] in "LMN")
-    return is_of_word and not _UNSPACED.search(name(character, ""))
+    return is_of_word and not UNSPACED_CHARACTER.match(character)
 
 
 class PhraseSearch(BeamSearch):

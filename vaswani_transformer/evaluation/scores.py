@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.significance import PairedTest, Result
 
-from ..model.languages_vaswani import is_same_language, writes_spaces
+from ..model.languages_vaswani import base_language, is_same_language, writes_spaces
 from .multi_bleu import bleu_with_signature, is_language
 from .pathologies import Pathologies, find_pathologies
 from .perplexity import Perplexity
@@ -183,7 +183,7 @@ def score_translations(
         sources: The source sentences, for `by_source_length` and `pathologies`.
         measured: Other fields of the scores: perplexity, options and duration of the search.
     """
-    target = languages[1]
+    target = base_language(languages[1])
     if sources is not None:
         measured["by_source_length"] = bleu_by_source_length(sources, translations, references, target)
         if list(translations) != list(sources):

@@ -7,6 +7,7 @@ from pathlib import Path
 import sacrebleu
 
 from ..data.text_files import read_lines
+from ..model.languages_vaswani import base_language
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def sacrebleu_test_set(name: str, languages: tuple[str, str]) -> TestSet:
     Raises:
         ValueError: There is no such test set, not for these languages, or it cannot be downloaded.
     """
-    pair = "-".join(languages)
+    pair = "-".join(map(base_language, languages))
     try:
         source = sacrebleu.get_source_file(name, pair)
         references = sacrebleu.get_reference_files(name, pair)

@@ -3,7 +3,7 @@
 transformers copies files of this folder to the Hub with the weights, so that the model loads without this package. It
 follows imports of the form `from .name import ...` from the file of the model's class. A translation model has 11 of
 these files, `*_vaswani.py`; a parser has `parsing_vaswani.py` and `parse_sequence_vaswani.py`, too. They import each
-other, libraries that come with transformers, and, if they are installed, sentencex and nltk.
+other, libraries that come with transformers, and, if they are installed, sentencex, langcodes and nltk.
 
 Not copied is `tokenization_vaswani.py`, because a saved tokenizer loads as transformers' plain fast tokenizer.
 """

@@ -7,6 +7,7 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from itertools import accumulate, pairwise
@@ -17,21 +18,45 @@ import torch
 from transformers import PreTrainedConfig
 
 
+# A model's code may run without this package, which requires these.
 try:
     import sentencex
-except ImportError:  # a model's code may run without this package, which requires it
+except ImportError:
     sentencex = None
+try:
+    import langcodes
+except ImportError:
+    langcodes = None
 
 
-# sentencex 1.0.32 fails on "Z\u00a0.": it assumes that each white-space character has one byte.
-_AS_SPACE = {code: " " for code in range(128, 0x3001) if chr(code).isspace()}
+# Languages and scripts without spaces between words: Chinese and Japanese, in which sentences have none between them
+# either, then Thai, Lao, Tibetan, Burmese and Khmer.
+_HAN_LANGUAGES = ("zh", "yue", "wuu", "ja")
+_WITHOUT_SPACES = (*_HAN_LANGUAGES, "th", "lo", "bo", "dz", "my", "km")
+_HAN = "\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+UNSPACED_CHARACTER = re.compile(f"[\u0e00-\u109f\u1780-\u17ff{_HAN}]")
+
+# Where a sentence ends without a space after it, as "\n". It ends with a mark that means nothing else (in Chinese and
+# Japanese, Hindi, Burmese, Khmer, Tibetan, Amharic, Urdu, Arabic, Armenian), or with an ASCII one after a Chinese or
+# Japanese character. It goes on with closing quotes; in Japanese, after a quotation; and in Khmer, with "etc.".
+_MARKS = "\u3002\uff61\uff01\uff1f\u0964\u0965\u104b\u17d4\u17d5\u0f0d\u0f0e\u1362\u06d4\u061f\u0589"
+_CLOSING = ")\u2019\u201d\u300d\u300f\uff09\uff63"
+_QUOTED = "\u3068\u3063\u306e\u3092\u306b\u3001\uff0c"  # to, t(te), no, wo, ni, commas
+_END = re.compile(
+    rf"(?:[{_MARKS}]|(?<=[{_HAN}])(?:[.\uff0e]|[?!]+))"
+    rf"(?:[{_CLOSING}\"']+\n(?![{_QUOTED}])|\n)"
+    rf"(?![{_CLOSING}]|\u179b\u17d4)"
+)
+_ABBREVIATION = re.compile(r"[\u0e00-\u0e7f]\.")  # in Thai, which has no full stop
 
 # Of printf, str.format and HTML, as in "%s", "{name}" and "<b>".
 PLACEHOLDER = r"%(?:\(\w+\)|\d\$)?[sdif]\b|\{\w*\}|</?[a-z][a-z0-9]*\s*/?>"
 
 _PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
-_FULL_WIDTH_ENDS = ("\u3002", "\uff01", "\uff1f")  # no space follows these
-_WITHOUT_SPACES = ("zh", "yue", "ja", "th", "lo", "km", "my")
+# Characters that sentencex 1.0.32 does not know: marks of Khmer and Tibetan, half-width quotes; and white space of
+# several bytes, since it fails on "Z\u00a0.".
+_AS_KNOWN = {code: " " for code in range(128, 0x3001) if chr(code).isspace()}
+_AS_KNOWN |= str.maketrans("\u17d4\u17d5\u0f0d\u0f0e\uff62\uff63", "\u3002\u3002\u3002\u3002\u300c\u300d")
 
 
 def language_tag(language: str) -> str:
@@ -44,16 +69,35 @@ def is_language_tag(token: str) -> bool:
     return token.startswith("<2") and token.endswith(">")
 
 
+def standard_code(code: str) -> str:
+    """The code of a language in its shortest form: "ja" for "jpn", "zh-hant" for "zho_Hant", "fa" for "pes_Arab".
+
+    It is an IETF tag (BCP 47) in lower case, with the macrolanguage in place of a language that stands for it. A text
+    that is no code, or any without `langcodes`, only loses capitals and underscores.
+    """
+    if langcodes is not None:
+        with suppress(ValueError):
+            code = langcodes.standardize_tag(code, macro=True)
+    return code.replace("_", "-").lower()
+
+
+def base_language(code: str | None) -> str:
+    """The language of a code without script and region: "zh" for "zho_Hant"; English for None."""
+    return standard_code(code or "en").split("-")[0]
+
+
 def language_name(code: str) -> str:
     """The English name of a language; its code, if the name is unknown."""
-    from transformers.models.whisper.tokenization_whisper import LANGUAGES  # rarely needed
-
-    return LANGUAGES.get(re.split("[-_]", code.lower())[0], "").title() or code
+    with suppress(ValueError):
+        language = langcodes.Language.get(standard_code(code))
+        if language.language and language.is_valid():
+            return language.display_name()
+    return code
 
 
 def is_same_language(one: str, other: str) -> bool:
     """Whether two codes name one language, or one names a variety of the other, as "en" and "en_US"."""
-    subtags = (re.split("[-_]", code.lower()) for code in (one, other))
+    subtags = (standard_code(code).split("-") for code in (one, other))
     return all(a == b for a, b in zip(*subtags, strict=False))
 
 
@@ -117,9 +161,10 @@ class Directions:
 
     def _matching(self, asked: str | None) -> list[str]:
         """The codes that match a language: the same code if there is one, else its varieties; all codes for None."""
-        if asked in self._tags:
-            return [asked]
-        return [code for code in self._tags if not asked or is_same_language(asked, code)]
+        if not asked or asked in self._tags:
+            return [asked] if asked else [*self._tags]
+        matching = [code for code in self._tags if is_same_language(asked, code)]
+        return [code for code in matching if standard_code(code) == standard_code(asked)] or matching
 
     def languages(self, tag: str | None = None) -> tuple[str | None, str | None]:
         """Source and target language of a source with this tag; None for an unknown one."""
@@ -173,6 +218,8 @@ class Directions:
 def split_sentences(text: str, language: str | None) -> list[str]:
     """Divide text into sentences and the white space between them. A line feed ends a sentence.
 
+    Thai, which has no mark for the end of a sentence, is divided after question and exclamation marks alone.
+
     Args:
         text: Any text.
         language: Its code; None for the rules of English.
@@ -183,7 +230,7 @@ def split_sentences(text: str, language: str | None) -> list[str]:
     """
     pieces = [""]
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        lengths = map(len, sentencex.segment(_base(language), line.translate(_AS_SPACE)))
+        lengths = map(len, sentencex.segment(base_language(language), line.translate(_AS_KNOWN)))
         first = len(pieces)  # of the line
         for start, end in pairwise([*accumulate(lengths, initial=0), len(line)]):
             before, sentence, after = _PIECE.fullmatch(line[start:end]).groups()
@@ -197,17 +244,16 @@ def split_sentences(text: str, language: str | None) -> list[str]:
 
 def _continues(before: str, space: str, piece: str) -> bool:
     """Whether a piece belongs to the sentence before, such as "?" after a space, or ".-C." in "av. J.-C."."""
-    return not any(map(str.isalnum, piece)) or not (space or before.endswith(_FULL_WIDTH_ENDS))
+    if not any(map(str.isalnum, piece)):
+        return True
+    if space:
+        return _ABBREVIATION.search(before[-2:]) is not None
+    return not _END.search(f"{before[-20:]}\n{piece[:2]}")
 
 
 def writes_spaces(language: str | None) -> bool:
-    """Whether a language, such as English but not Chinese, writes spaces between words and between sentences."""
-    return _base(language) not in _WITHOUT_SPACES
-
-
-def _base(language: str | None) -> str:
-    """The language of a code such as "en_US"; English if unknown."""
-    return re.split("[-_]", language or "en")[0].lower()
+    """Whether a language, such as English but not Chinese, writes spaces between words."""
+    return base_language(language) not in _WITHOUT_SPACES
 
 
 @dataclass(frozen=True)
@@ -242,11 +288,14 @@ class Paragraph:
         """Concatenate translations of the sentences, with the white space between the sentences.
 
         White space before the first and after the last sentence is dropped. If two sentences have none between them,
-        their translations get a space, unless the target language writes none.
+        their translations get a space. In Chinese and Japanese, translations in a line have none between them.
         """
-        space = " " if writes_spaces(self.target) else ""
-        before = ["", *(between or space for between in self.spaces[1:-1])]
-        return "".join(map("".join, zip(before, translations, strict=True)))
+        between = self.spaces[1:-1]
+        if base_language(self.target) in _HAN_LANGUAGES:
+            before = [space if "\n" in space else "" for space in between]
+        else:
+            before = [space or " " for space in between]
+        return "".join(map("".join, zip(["", *before], translations, strict=True)))
 
 
 def split_paragraphs(

@@ -145,9 +145,10 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         src_lang, tgt_lang: Languages to translate from and into, which must be the model's. A model with several
             directions needs `tgt_lang`, the name of the task, or text that begins with a tag, such as "<2de>".
         split_sentences: Translate texts sentence by sentence (the default); a line feed ends a sentence, and white
-            space between sentences stays as it is. With a keyword that applies to a single sentence, such as
-            `return_scores` or, in beam search, `num_return_sequences`, each text is translated as one, as with
-            False; parts of a text of several sentences may then be missing, and a warning says so.
+            space between sentences stays as it is; in Chinese and Japanese, a line has none. With a keyword that
+            applies to a single sentence, such as `return_scores` or, in beam search, `num_return_sequences`, each text
+            is translated as one, as with False; parts of a text of several sentences may then be missing, and a warning
+            says so.
         clean_up_tokenization_spaces: Remove spaces before punctuation, as the tokenizer's method does.
         return_tensors: Return "translation_token_ids", without padding, instead of the text.
         return_text: Return "translation_text" as well.

@@ -11,12 +11,13 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .beam_search_vaswani import length_penalty
+from .languages_vaswani import UNSPACED_CHARACTER
 
 
 # Target tokens whose logits are computed at once: 300 MB in float32 for the paper's vocabulary.
 _TOKENS_AT_ONCE = 2048
 
-ScoreField = float | str | list[float] | list[tuple[int, int]] | None
+ScoreField = float | str | list[float] | list[str] | list[tuple[int, int]] | None
 
 
 @dataclass(frozen=True)
@@ -71,21 +72,24 @@ class TranslationScore:
         score: `log_probability` divided by the length penalty (6.1), both without forced tokens. Beam search ranks
             translations by it, unless logits processors change the probabilities.
         tokens: Number of tokens, EOS included.
-        word_log_probabilities: Sum for each word of the translation; white space divides words. Special tokens, such as
-            EOS, belong to no word.
+        words: The words of the translation, divided as by `token_words`.
+        word_log_probabilities: Sum for each word. Special tokens, such as EOS, belong to none.
         confidence: Expected chrF, from 0 to 100, by the model's `confidence_curve`. It was measured for the best
             translation by the search that `confidence_search` records, for log-probabilities per token within the
             curve, and for numbers of tokens within `confidence_tokens`; None otherwise.
         alignment: For each word of the translation, a link to the source word that it most likely translates: the
             indices of both, `(source, target)`, from 0; None if not requested.
+        source_words: The words of the source, for the alignment.
     """
 
     log_probability: float
     score: float
     tokens: int
+    words: list[str]
     word_log_probabilities: list[float]
     confidence: float | None = None
     alignment: list[tuple[int, int]] | None = None
+    source_words: list[str] | None = None
 
     @property
     def mean(self) -> float:
@@ -94,7 +98,7 @@ class TranslationScore:
 
     @property
     def record(self) -> dict[str, ScoreField]:
-        """Its fields by name; an alignment of None is left out."""
+        """Its fields by name; without an alignment, this and the source's words are left out."""
         return {name: value for name, value in vars(self).items() if value is not None or name == "confidence"}
 
     @property
@@ -155,18 +159,19 @@ class TranslationScorer:
                 length = ids.index(self.tokenizer.eos_token_id) + 1
             else:  # the length limit cuts it off
                 length = max((stop for stop, token in enumerate(ids, 1) if token != padding), default=0)
-            words, count = token_words(self.tokenizer, ids[:length])
-            sums = [0.0] * count
-            for word, value in zip(words, values[:length], strict=True):
+            numbers, words = token_words(self.tokenizer, ids[:length])
+            sums = [0.0] * len(words)
+            for word, value in zip(numbers, values[:length], strict=True):
                 if word is not None:
                     sums[word] += value
             searched = values[self.forced : length]
             penalty = float(length_penalty(len(searched), self.alpha, self.penalty_type)) if searched else 1.0
-            score = TranslationScore(sum(values[:length]), sum(searched) / penalty, length, sums)
+            score = TranslationScore(sum(values[:length]), sum(searched) / penalty, length, words, sums)
             if self.heads is not None:
-                source_words = token_words(self.tokenizer, sources[source], is_whole=True)
-                links = word_links(self.heads.token_attention(attention[row]), *source_words, words, count)
-                score = replace(score, alignment=links)
+                source_numbers, source_words = token_words(self.tokenizer, sources[source], is_whole=True)
+                weights = self.heads.token_attention(attention[row])
+                links = word_links(weights, source_numbers, len(source_words), numbers, len(words))
+                score = replace(score, alignment=links, source_words=source_words)
             curve = for_direction(self.model.config, "confidence_curve", sources[source])
             if curve is not None and self.is_measured:
                 low, high = for_direction(self.model.config, "confidence_tokens", sources[source]) or (0, math.inf)
@@ -177,9 +182,10 @@ class TranslationScorer:
 
     def certain(self, text: str) -> TranslationScore:
         """The score of a translation that copies a source without words: its probability is 1."""
-        words = len(text.split())
-        alignment = None if self.heads is None else [(word, word) for word in range(words)]
-        return TranslationScore(0.0, 0.0, 0, [0.0] * words, alignment=alignment)
+        words = text.split()
+        score = TranslationScore(0.0, 0.0, 0, words, [0.0] * len(words))
+        links = [(index, index) for index in range(len(words))]
+        return score if self.heads is None else replace(score, alignment=links, source_words=words)
 
 
 def for_direction(config: PreTrainedConfig, name: str, source: Sequence[int]) -> Any:
@@ -272,25 +278,52 @@ def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
 
 def token_words(
     tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], is_whole: bool = False
-) -> tuple[list[int | None], int]:
-    """The white-space separated word of each token (None for special tokens), and the number of words.
+) -> tuple[list[int | None], list[str]]:
+    """The index of each token's word (None for special tokens), and the words.
 
-    `is_whole` counts unknown tokens, as in a source; a translation is shown without them.
+    White space separates words. In scripts without spaces, such as those of Chinese and Thai, each token that begins
+    with a letter is a word. `is_whole` counts unknown tokens, as in a source; a translation is shown without them.
     """
     added = [token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special]  # also language tags
     special = {*tokenizer.all_special_ids, *added} - ({tokenizer.unk_token_id} if is_whole else set())
     kept = [token for token in ids if token not in special]
-    if not kept:
-        return [None] * len(ids), 0
-    prefixes = tokenizer.batch_decode([kept[:stop] for stop in range(1, len(kept) + 1)])
+    prefixes = tokenizer.batch_decode(
+        [kept[:stop] for stop in range(1, len(kept) + 1)], clean_up_tokenization_spaces=False
+    )
     if is_whole and tokenizer.unk_token:
         # An unknown token loses the space before it; usually it is a whole word.
         prefixes = [prefix.replace(tokenizer.unk_token, f" {tokenizer.unk_token}") for prefix in prefixes]
-    words = len(prefixes[-1].split())
-    # White space alone belongs to the word that follows it, as does the space at the start of a word's token.
-    counts = (len(prefix.split()) - (not prefix[-1:].isspace()) for prefix in prefixes)
-    indices = (min(max(count, 0), words - 1) if words else None for count in counts)
+    words: list[str] = []
+    numbers: list[int | None] = []
+    is_open = False  # whether the last word may continue
+    for text in added_texts(prefixes):
+        parts = text.split()
+        if parts and is_open and not text[0].isspace() and not begins_unspaced_word(text):
+            words[-1] += parts.pop(0)
+        words += parts
+        numbers.append(len(words) - 1 if text.strip() else None)
+        is_open = not text[-1].isspace() if text else is_open
+    # White space and parts of a character belong to the word that follows them.
+    following = len(words) - 1 if words else None
+    for index in reversed(range(len(numbers))):
+        numbers[index] = following = following if numbers[index] is None else numbers[index]
+    indices = iter(numbers)
     return [None if token in special else next(indices) for token in ids], words
+
+
+def added_texts(prefixes: Sequence[str]) -> list[str]:
+    """The text that each token adds, given the text up to each; the last of a character's tokens adds it."""
+    texts, before = [], ""
+    for stop, prefix in enumerate(prefixes, 1):
+        known = prefix if stop == len(prefixes) else prefix.rstrip("\ufffd")  # which later tokens complete
+        texts.append(known[len(before) :])
+        before = known
+    return texts
+
+
+def begins_unspaced_word(text: str) -> bool:
+    """Whether the text of a token begins with a letter of a script that writes no spaces between words."""
+    return text[0].isalpha() and UNSPACED_CHARACTER.match(text) is not None
 
 
 def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float | None:

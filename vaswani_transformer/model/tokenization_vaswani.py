@@ -10,9 +10,12 @@ from typing import Any, Literal, TextIO
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import FSMTTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 from .languages_vaswani import is_language_tag, one_at_a_time
 
+
+_logger = logging.get_logger(__name__)
 
 PAD, EOS, UNK = "<pad>", "</s>", "<unk>"  # ids 0, 1, 2
 
@@ -251,6 +254,9 @@ def _learn_word_pieces(
     learner.pre_tokenizer = pre_tokenizer
     with tempfile.TemporaryFile("w+", encoding="utf-8") as copy:
         characters = _frequent_characters(corpus, copy)
+        if len(characters) == _MAX_CHARACTERS:
+            _warn_of_lost_text(map(json.loads, copy), set(characters), learner.pre_tokenizer)
+            copy.seek(0)
         # A character needs one entry for the start of a run and one for inside it. Left to the trainer, the latter
         # would be numbered in the order of a hash table, which differs between processes.
         inside = [_CONTINUATION + character for character in characters if character != " "]
@@ -289,6 +295,20 @@ def _frequent_characters(corpus: Iterable[str], copy: TextIO) -> list[str]:
         copy.write(json.dumps(sentence) + "\n")
     copy.seek(0)
     return sorted(counts, key=lambda character: (-counts[character], character))[:_MAX_CHARACTERS]
+
+
+def _warn_of_lost_text(corpus: Iterable[str], known: set[str], pre_tokenizer: pre_tokenizers.PreTokenizer) -> None:
+    """Warn if runs with characters that are not `known`, which become "<unk>", make up 0.1 % of the text or more."""
+    total = lost = 0
+    for text in map(_NORMALIZER.normalize_str, corpus):
+        total += len(text)
+        if not known.issuperset(text):
+            lost += sum(len(run) for run, _ in pre_tokenizer.pre_tokenize_str(text) if not known.issuperset(run))
+    if lost >= total / 1000:
+        _logger.warning(
+            f"wordpiece: the vocabulary has {_MAX_CHARACTERS:,} characters, and the corpus has more, so that "
+            f"{lost / total:.1%} of its text becomes {UNK}; use bpe, which knows every character"
+        )
 
 
 def encodes_targets(tokenizer: PreTrainedTokenizerBase) -> bool:

@@ -8,12 +8,11 @@ from itertools import groupby, pairwise
 
 from transformers import FSMTTokenizer, MarianTokenizer, PreTrainedTokenizerBase
 
+from ..model.scores_vaswani import added_texts, begins_unspaced_word
+
 
 # Control characters, surrogates, characters that XML forbids, and marks that change the direction of surrounding text.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
-
-# Thai, Lao, Burmese, Khmer, Japanese and Chinese, which write no spaces between words.
-_SPACELESS = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]")
 
 
 def shown_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str]) -> tuple[list[str], list[bool]]:
@@ -44,14 +43,7 @@ def _spaced_texts(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -> list
     if isinstance(tokenizer, FSMTTokenizer):  # it marks ends of words
         ends = [False, *(token.endswith("</w>") for token in tokens)]
         return [" " * after_end + token.removesuffix("</w>") for after_end, token in zip(ends, tokens, strict=False)]
-    texts, before = [], ""
-    for stop in range(1, len(tokens) + 1):
-        prefix = tokenizer.convert_tokens_to_string(tokens[:stop])
-        if stop < len(tokens):
-            prefix = prefix.rstrip("\ufffd")  # a character that later tokens complete
-        texts.append(prefix[len(before) :])
-        before = prefix
-    return texts
+    return added_texts([tokenizer.convert_tokens_to_string(tokens[:stop]) for stop in range(1, len(tokens) + 1)])
 
 
 def _continuations(spaced: list[str]) -> list[bool]:
@@ -62,7 +54,7 @@ def _continuations(spaced: list[str]) -> list[bool]:
         begins = not continues or text[:1].isspace()
         if word.strip() and text.strip():
             begins = begins or _kind(word.strip()[-1]) != _kind(text[0])
-            begins = begins or (text[0].isalpha() and _SPACELESS.match(text) is not None)
+            begins = begins or begins_unspaced_word(text)
         word = text if begins else word + text
         continues.append(not begins)
     return continues
