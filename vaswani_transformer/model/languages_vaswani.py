@@ -55,8 +55,8 @@ PLACEHOLDER = r"%(?:\(\w+\)|\d\$)?[sdif]\b|\{\w*\}|</?[a-z][a-z0-9]*\s*/?>"
 _PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 # Characters that sentencex 1.0.32 does not know: marks of Khmer and Tibetan, half-width quotes; and white space of
 # several bytes, since it fails on "Z\u00a0.".
-_AS_KNOWN = {code: " " for code in range(128, 0x3001) if chr(code).isspace()}
-_AS_KNOWN |= str.maketrans("\u17d4\u17d5\u0f0d\u0f0e\uff62\uff63", "\u3002\u3002\u3002\u3002\u300c\u300d")
+_AS_KNOWN: dict[int, str] = {code: " " for code in range(128, 0x3001) if chr(code).isspace()}
+_AS_KNOWN |= zip(map(ord, "\u17d4\u17d5\u0f0d\u0f0e\uff62\uff63"), "\u3002\u3002\u3002\u3002\u300c\u300d", strict=True)
 
 
 def language_tag(language: str) -> str:
