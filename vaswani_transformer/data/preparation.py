@@ -152,7 +152,11 @@ def _prepare(directory: Path, args: DataArguments, inputs: Mapping[str, Json], m
     for split, text in texts.items():
         with _workers(args.num_proc, len(text)) as num_proc:
             rows, cleaning = _encode(split, text, tokenizer, args, num_proc)
-            notes = {**_origin(split, args, inputs), "cleaning": {**cleaning}, "in_train": {**in_train.get(split, {})}}
+            notes: dict[str, Json] = {
+                **_origin(split, args, inputs),
+                "cleaning": {**cleaning},
+                "in_train": {**in_train.get(split, {})},
+            }
             with _writing(directory / split, notes) as staged:
                 rows.save_to_disk(staged, num_proc=num_proc)
     shutil.rmtree(cache, ignore_errors=True)
