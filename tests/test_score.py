@@ -159,19 +159,22 @@ def test_a_model_is_translated_with_and_scored(run, files, loaded_model, tokeniz
 def test_robustness_is_that_of_the_models_translations_and_equal_tokens_are_translated_once(
     run, files, loaded_model, tokenizer, lively_model, monkeypatch, capsys
 ):
-    sources, references = [*SOURCES[: SHORT - 1], "My café."], REFERENCES[:SHORT]
+    sources = [*SOURCES[: SHORT - 1], "My café."]
+    capitals = translate_corpus(loaded_model, tokenizer, [text.upper() for text in sources], num_beams=1)
+    references = [text[:-3] for text in capitals]
     write_lines(files / "short.en", sources)
+    write_lines(files / "short.de", references)
     translated, translate = [], scoring.translate_test_set
     monkeypatch.setattr(scoring, "translate_test_set", lambda *a: translated.append(a[2].sources) or translate(*a))
     files_to_score = ("--source", "short.en", "--reference", "short.de")
     measured = run("--model", lively_model, *files_to_score, "--robustness", "--num_beams", 1).robustness
-    capitals = translate_corpus(loaded_model, tokenizer, [text.upper() for text in sources], num_beams=1)
     expected = score_translations([text.lower() for text in capitals], [[text.lower()] for text in references], EN_DE)
+    assert 1 < expected.bleu.score < 100
     assert measured.changes["all capitals"].bleu == pytest.approx(expected.bleu.score)
     assert measured.changes["all capitals"].chrf == pytest.approx(expected.chrf.score)
     assert measured.changes["decomposed letters (NFD)"].same == measured.changes["decomposed letters (NFD)"].lines == 1
     assert list(measured.strings) == ["numbers", "URLs", "e-mail addresses", "placeholders", "emoji"]
-    (lines,) = translated
+    _, lines = translated  # first the test set
     assert len({tuple(ids) for ids in tokenizer(lines).input_ids}) == len(lines)
     assert re.search(r"all capitals +8 ", capsys.readouterr().out)
     assert (files / "out" / "robustness.png").read_bytes().startswith(b"\x89PNG")
