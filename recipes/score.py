@@ -12,17 +12,22 @@ confidence, the chrF to expect:
 
     python recipes/score.py --model runs/demo --source valid.en --reference valid.de --confidence
 
+`--robustness` scores lines of the test set with small changes, such as no-break spaces or capitals, and counts how
+often numbers, names, addresses, placeholders and emoji are copied:
+
+    python recipes/score.py --model runs/demo --source test.en --reference test.de --robustness
+
 Beams and alphas on the development set; two systems, models or files, with paired bootstrap:
 
     python recipes/score.py --model runs/demo --test_set wmt13 --num_beams 1 2 4 8 --length_penalty 0.0 0.3 0.6 0.9
     accelerate launch recipes/score.py --model runs/big --compare runs/base --test_set wmt14/full
 
-The output directory then has `results.json`, `translations.txt`, `bleu_by_source_length.png` and, after a sweep,
-`sweep.png`. The translations are from the search with the highest BLEU as in the paper.
+The output directory then has `results.json`, `translations.txt`, `bleu_by_source_length.png`, `robustness.png` if
+requested and, after a sweep, `sweep.png`. The translations are from the search with the highest BLEU as in the paper.
 """
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -46,9 +51,11 @@ from vaswani_transformer.runs.records import ScoreRecord
 from vaswani_transformer.runs.scoring import (
     Translations,
     lock_evaluation,
+    measure_robustness,
     reference_perplexity,
     score_systems,
     search_grid,
+    show_robustness,
     show_scores,
     translate_test_set,
     write_scores,
@@ -79,6 +86,9 @@ class EvaluationArguments(DecodingArguments):
     confidence: bool = option(
         False, "Measure, on 200 sentences or more, how log-probabilities predict quality, and keep it with the model."
     )
+    robustness: bool = option(
+        False, "Score at most 200 lines with each of some small changes, and count copied strings; by the first search."
+    )
     output_dir: str = option("runs/evaluation", "Directory for all results.")
     overwrite: bool = option(False, "Replace an earlier evaluation there.")
 
@@ -92,6 +102,8 @@ class EvaluationArguments(DecodingArguments):
         if self.confidence:
             advice = "a model keeps the confidence of its own search; leave out this option or --confidence"
             refuse_unused(self, dict.fromkeys(("hypotheses", "compare", "num_beams", "length_penalty"), advice))
+        if self.hypotheses is not None:
+            refuse_unused(self, {"robustness": "it needs a --model"})
         if self.compare is not None and Path(self.compare) == Path(self.systems[0]):
             raise ValueError("compare: is the first system itself; name another")
         if self.compare is not None and max(len(self.num_beams or []), len(self.length_penalty or [])) > 1:
@@ -128,17 +140,23 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     if is_main:
         directory.mkdir(parents=True, exist_ok=True)
         print(printable(str(test_set)), flush=True)
-    perplexities = {}
+    perplexities, robustness = {}, None
     for name, saved in models.items():
         model = saved.load_to_decode(args.precision)
         perplexities[name] = reference_perplexity(model, saved.tokenizer, test_set)
+        searches = search_grid(model.generation_config, args.num_beams, args.length_penalty)
         systems[name] = [
             translate_test_set(model, saved.tokenizer, test_set, search, args.tokens_per_batch, args.confidence)
-            for search in search_grid(model.generation_config, args.num_beams, args.length_penalty)
+            for search in searches
         ]
+        if args.robustness and name == args.model:
+            robustness = measure_robustness(
+                model, saved.tokenizer, test_set, searches[0], lines=200, tokens_per_batch=args.tokens_per_batch
+            )
     if is_main:
         in_order = {name: systems[name] for name in args.systems}
         record, translations = score_systems(in_order, perplexities, test_set, describe_run())
+        record = replace(record, robustness=robustness)
         write_scores(directory, record, translations)
         show(record, test_set.sources, translations)
         if args.confidence:
@@ -195,6 +213,8 @@ def show(record: ScoreRecord, sources: list[str] | None, translations: dict[str,
         console.print(comparison_table(record.paired_bootstrap))
     if record.confidence:
         show_confidence(console, record.confidence)
+    if record.robustness:
+        show_robustness(record.robustness)
 
 
 def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:

@@ -9,9 +9,9 @@ On one device; on the 8 GPUs of a machine; with options that override the config
     python recipes/train_wmt.py --config recipes/configs/multi30k_tuned.yaml  # fine-tunes model_cards/tatoeba-de-en
 
 After the run, the output directory has the averaged model, its tokenizer, its model card, `all_results.json`,
-`translations.test.txt`, and plots of the learning curve and of BLEU by source length. With `--push_to_hub
---hub_model_id user/name` it is also pushed to the Hub. `--prepared DIRECTORY` keeps the encoded corpora for other runs;
-prepare_data.py can make it beforehand.
+`translations.test.txt`, and plots of the learning curve, of BLEU by source length and of robustness to small changes of
+the source. With `--push_to_hub --hub_model_id user/name` it is also pushed to the Hub. `--prepared DIRECTORY` keeps the
+encoded corpora for other runs; prepare_data.py can make it beforehand.
 
 SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number. A
 second signal, more than three seconds after the first, ends it without one. All processes end if one dies, if one
@@ -42,10 +42,17 @@ from vaswani_transformer.runs.fine_tuning import (
     read_training_options,
 )
 from vaswani_transformer.runs.model_card import write_model_card
-from vaswani_transformer.runs.plots import plot_bleu_by_source_length
+from vaswani_transformer.runs.plots import plot_bleu_by_source_length, plot_robustness
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord
-from vaswani_transformer.runs.scoring import Translations, search_grid, show_scores, translate_test_set
+from vaswani_transformer.runs.scoring import (
+    Translations,
+    measure_robustness,
+    search_grid,
+    show_robustness,
+    show_scores,
+    translate_test_set,
+)
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.processes import on_main_process, start_processes
@@ -72,16 +79,23 @@ def train_and_score(
     trainer = run.make_trainer(config, data, model)
 
     results = run.train(trainer, replace(data_args, datasets=hub_datasets(data_args)), data)
-    scores, translations = {}, {}
+    scores, translations, robustness = {}, {}, None
     for name, (split, directory) in run.models_to_score(data.text, parent).items():
         languages = data_args.languages[::-1] if split.endswith("_reverse") else data_args.languages
-        scores[name], translations[name] = score(directory, data, split, languages)
+        saved = VaswaniForConditionalGeneration.from_pretrained(directory, dtype="float32", trust_remote_code=False)
+        saved.to(PartialState().device)
+        scores[name], translations[name] = score(saved, data, split, languages)
+        if name == "test":
+            (search,) = search_grid(saved.generation_config)
+            robustness = measure_robustness(saved, data.tokenizer, held_out(data, split, languages), search, lines=40)
     if trainer.is_world_process_zero():
         scores |= score_copy(data, data_args.languages)
         examples = choose_examples(data, data_args.languages, translations["test"]) if "test" in translations else None
         named = origin and replace(origin, name=str(published(origin.name)))
-        record = RunRecord(**{**vars(results), "parent": named, "examples": examples, **scores})
+        record = RunRecord(**vars(results), **scores, parent=named, examples=examples, robustness=robustness)
         plot_lengths(record, Path(args.output_dir, "bleu_by_source_length.png"))
+        if robustness:
+            plot_robustness(robustness, Path(args.output_dir, "robustness.png"))
         texts = {f"translations.{name}.txt": lines for name, lines in translations.items()}
         run.write_results(trainer, record, texts, write_model_card)
         with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
@@ -96,11 +110,9 @@ def hub_datasets(data_args: DataArguments) -> list[str]:
 
 
 def score(
-    directory: str | Path, data: TrainingData, split: str, languages: tuple[str, str]
+    model: VaswaniForConditionalGeneration, data: TrainingData, split: str, languages: tuple[str, str]
 ) -> tuple[Scores, list[str]]:
-    """Load a saved model, translate a corpus, and score it. Collective."""
-    model = VaswaniForConditionalGeneration.from_pretrained(directory, dtype="float32", trust_remote_code=False)
-    model.to(PartialState().device)
+    """Translate a corpus, and score it. Collective."""
     corpus = held_out(data, split, languages)
     (search,) = search_grid(model.generation_config)
     translations = translate_test_set(model, data.tokenizer, corpus, search)
@@ -155,6 +167,8 @@ def show_results(record: RunRecord) -> None:
         for example in record.examples:
             examples.add_row(example.source, example.translation, example.reference)
         PlainConsole().print(examples)
+    if record.robustness:
+        show_robustness(record.robustness)
 
 
 if __name__ == "__main__":

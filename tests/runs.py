@@ -93,6 +93,15 @@ _RESULTS = {
     "examples": [
         {"source": "It's a dog.", "translation": "Ein Hund.", "reference": "Es ist ein Hund.", "chrf": 43.217},
     ],
+    "robustness": {
+        "changes": {
+            "<b>...</b> around": {
+                **{"lines": 40, "plain_bleu": 41.006, "bleu": 33.504, "plain_chrf": 61.25, "chrf": 52.125},
+                "same": 17,
+            }
+        },
+        "strings": {"numbers": {"lines": 38, "copied": 19}},
+    },
 }
 
 

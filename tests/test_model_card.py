@@ -53,6 +53,9 @@ def test_card_is_read_back_with_the_measured_numbers(results, tmp_path):
         "| d_model | 256 | 512 or 1,024 |",
         "|---|---|---|\n| 1 to 10 | 1,234 | 31.25 |\n| 61 or more | 7 | 8.00 |\n\nThe test set",
         "sentences of more than 250 sub-words, which training left out",
+        "| \\<b\\>...\\</b\\> around | 40 | 33.50 | 41.01 | 52.12 | 61.25 | 42.5% |\n",
+        "| numbers | 38 | 50.0% |\n",
+        "![Robustness](robustness.png)",
     ):
         assert fact in card.text, fact
 
@@ -180,6 +183,7 @@ def test_the_snippets_of_a_card_translate_with_and_without_the_package(results, 
 
 def test_card_of_an_unscored_run_claims_no_score(results, tmp_path):
     del results["validation"], results["test"], results["test_copy"], results["examples"]
+    del results["robustness"]
     card = write(tmp_path / "README.md", results)
     assert card.data.eval_results is None
     assert card.data.metrics is None

@@ -4,10 +4,16 @@ import pytest
 from matplotlib.figure import Figure
 from runs import run_record, sweep_as_in_paper
 
+from vaswani_transformer.evaluation.robustness import ChangedLines, CopiedLines, Robustness
 from vaswani_transformer.evaluation.scores import BleuScore, LengthGroup, Score, Scores
 from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
 from vaswani_transformer.experiments.reports import plot_rows
-from vaswani_transformer.runs.plots import plot_bleu_by_source_length, plot_learning_curve, plot_sweep
+from vaswani_transformer.runs.plots import (
+    plot_bleu_by_source_length,
+    plot_learning_curve,
+    plot_robustness,
+    plot_sweep,
+)
 
 
 @pytest.fixture
@@ -76,6 +82,20 @@ def test_a_sweep_is_a_grid_of_scores(tmp_path, figures):
     grids = [axes.images[0].get_array().tolist() for axes in figures[0].axes]
     assert grids == [[[-1.0, -1.6, -2.0], [-4.0, -4.6, -5.0]], [[1.0, 1.6, 2.0], [4.0, 4.6, 5.0]]]
     assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_robustness_has_a_bar_for_each_change_and_kind_of_strings(tmp_path, figures):
+    changes = {
+        "capitals": ChangedLines(40, 41.0, 33.0, 61.0, 52.0, 0),
+        "a tab": ChangedLines(39, 41.0, 40.0, 61.0, 60.0, 30),
+    }
+    plot_robustness(Robustness(changes, {"numbers": CopiedLines(8, 2)}), tmp_path / "robustness.png")
+    above, below = figures[0].axes
+    assert [bar.get_width() for bar in above.patches] == [52.0, 60.0]
+    assert above.collections[0].get_offsets().tolist() == [[61.0, 0.0], [61.0, 1.0]]
+    assert [label.get_text() for label in above.get_yticklabels()] == ["capitals (40)", "a tab (39)"]
+    assert [bar.get_width() for bar in below.patches] == [25.0]
+    assert (tmp_path / "robustness.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_rows_of_table_3_are_differences_of_both_scores(figures, tmp_path):

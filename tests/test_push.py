@@ -92,7 +92,8 @@ def test_a_run_pushes_model_code_and_card_only(hub, pushed):
     names = "configuration modeling attention keywords generation search_options beam_search step_decoder pipeline "
     names += "languages scores"
     code = {f"{name}_vaswani.py" for name in names.split()}
-    run = {"README.md", "all_results.json", "learning_curve.png", "bleu_by_source_length.png", ".gitattributes"}
+    run = {"README.md", "all_results.json", ".gitattributes"}
+    run |= {"learning_curve.png", "bleu_by_source_length.png", "robustness.png"}
     translations = {f"translations.{split}.txt" for split in ("validation", "test", "test_last_checkpoint")}
     assert weights | code <= files.keys() <= weights | code | run | translations
     manifest = json.loads(files["manifest.json"])["files"]

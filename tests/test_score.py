@@ -160,6 +160,30 @@ def test_a_model_is_translated_with_and_scored(run, files, loaded_model, tokeniz
     assert not (files / "out" / "translations.compare.txt").exists()
 
 
+def test_robustness_is_that_of_the_models_translations_and_equal_tokens_are_translated_once(
+    run, files, loaded_model, tokenizer, lively_model, monkeypatch, capsys
+):
+    sources = [*SOURCES[: SHORT - 1], "My café."]
+    capitals = translate_corpus(loaded_model, tokenizer, [text.upper() for text in sources], num_beams=1)
+    references = [text[:-3] for text in capitals]
+    write_lines(files / "short.en", sources)
+    write_lines(files / "short.de", references)
+    translated, translate = [], scoring.translate_test_set
+    monkeypatch.setattr(scoring, "translate_test_set", lambda *a: translated.append(a[2].sources) or translate(*a))
+    files_to_score = ("--source", "short.en", "--reference", "short.de")
+    measured = run("--model", lively_model, *files_to_score, "--robustness", "--num_beams", 1).robustness
+    expected = score_translations([text.lower() for text in capitals], [[text.lower()] for text in references], EN_DE)
+    assert 1 < expected.bleu.score < 100
+    assert measured.changes["all capitals"].bleu == pytest.approx(expected.bleu.score)
+    assert measured.changes["all capitals"].chrf == pytest.approx(expected.chrf.score)
+    assert measured.changes["decomposed letters (NFD)"].same == measured.changes["decomposed letters (NFD)"].lines == 1
+    assert list(measured.strings) == ["numbers", "URLs", "e-mail addresses", "placeholders", "emoji"]
+    _, lines = translated  # first the test set
+    assert len({tuple(ids) for ids in tokenizer(lines).input_ids}) == len(lines)
+    assert re.search(r"all capitals +8 ", capsys.readouterr().out)
+    assert (files / "out" / "robustness.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, loaded_model, tokenizer, lively_model):
     sources = SOURCES[:SHORT]
     found = {
@@ -209,6 +233,10 @@ def test_a_test_set_of_sacrebleu_is_scored_by_its_name(run, lively_model, tmp_pa
         (
             "--hypotheses better.de --reference out.txt",
             "target_language: cannot be inferred from",
+        ),
+        (
+            "--hypotheses better.de --reference ref.de --robustness",
+            "robustness: has no effect here; it needs a --model",
         ),
         ("--model m --compare m/ --source src.en --reference ref.de", "compare: is the first system itself"),
         ("--hypotheses better.de --reference ref.de --output_dir {model}", "has a config.json; choose another"),

@@ -79,7 +79,7 @@ def test_text_files_become_a_scored_documented_translating_model(settings):
     assert results["data"]["train"] == ["train.en", "train.de"]
     assert results["data"]["cleaning"] == {"empty": 1, "too_long": 1, "ratio": 1, "kept": 300}
     assert results["training"]["averaged"] == ["checkpoint-2", "checkpoint-4"]
-    for name in ("learning_curve.png", "bleu_by_source_length.png"):
+    for name in ("learning_curve.png", "bleu_by_source_length.png", "robustness.png"):
         assert (directory / name).read_bytes().startswith(b"\x89PNG")
     assert sum(group["sentences"] for group in results["test"]["by_source_length"]) == results["test"]["sentences"]
 
@@ -99,6 +99,9 @@ def test_text_files_become_a_scored_documented_translating_model(settings):
     card = ModelCard.load(directory / "README.md")
     assert f"| {results['test']['bleu']['score']:.2f} | {chrf.score:.2f} |" in card.text
     assert results["test"]["bleu"]["score"] < copy.score
+    changed = results["robustness"]["changes"]["a tab"]
+    assert (changed["lines"], changed["plain_bleu"]) == (12, pytest.approx(results["test"]["bleu"]["score"]))
+    assert f"| a tab | 12 | {changed['bleu']:.2f} |" in card.text
     assert f"The model is in {directory}." in result.stdout.splitlines()
 
 

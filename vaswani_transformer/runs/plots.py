@@ -1,4 +1,4 @@
-"""Plots as PNG files: learning curves, BLEU by source length, search sweeps."""
+"""Plots as PNG files: learning curves, BLEU by source length, search sweeps, robustness."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from ..evaluation.confidence import ConfidenceReport
+from ..evaluation.robustness import ChangedLines, CopiedLines, Robustness
 from ..evaluation.scores import LengthGroup, Scores
 
 
@@ -104,3 +105,27 @@ def plot_sweep(rows: Sequence[Scores], path: str | Path) -> None:
         axes.set_xlabel("length penalty (alpha)")
         axes.set_ylabel("beams")
     figure.savefig(path, dpi=120)
+
+
+def plot_robustness(robustness: Robustness, path: str | Path) -> None:
+    """Plot chrF of changed lines beside that of the unchanged, and the share of lines with copied strings."""
+    changes, strings = robustness.changes, robustness.strings
+    figure = _new_figure(9, 2 + 0.25 * (len(changes) + len(strings)))
+    above, below = figure.subplots(2, 1, height_ratios=[len(changes) + 2, len(strings) + 2])
+    bars = above.barh(_with_lines(changes), [each.chrf for each in changes.values()])
+    plain = [each.plain_chrf for each in changes.values()]
+    above.scatter(plain, range(len(changes)), marker="|", s=150, color="black", label="unchanged lines")
+    above.set(xlabel="chrF", title="Changes of the source (number of lines)")
+    above.legend(loc="lower right")
+    shares = below.barh(_with_lines(strings), [100 * each.copied / each.lines for each in strings.values()])
+    below.set(xlabel="% of the lines", title="Strings copied from the source (number of lines)")
+    for axes, container in ((above, bars), (below, shares)):
+        axes.bar_label(container, fmt="%.1f", padding=6, fontsize=8)
+        axes.set_xlim(0, 108)
+        axes.invert_yaxis()
+        axes.grid(axis="x", alpha=0.3)
+    figure.savefig(path, dpi=120)
+
+
+def _with_lines(rows: Mapping[str, ChangedLines | CopiedLines]) -> list[str]:
+    return [f"{name} ({each.lines})" for name, each in rows.items()]

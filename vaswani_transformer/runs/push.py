@@ -15,6 +15,7 @@ PUSHED = (
     "all_results.json",
     "bleu_by_source_length.png",
     "learning_curve.png",
+    "robustness.png",
     *(f"*.{corpus}*.txt" for corpus in ("validation", "test", "replay_test")),  # such as translations.test.txt
 )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
 from ..evaluation.confidence import ConfidenceReport
+from ..evaluation.robustness import Robustness
 from ..evaluation.scores import PairedComparison, Scores
 from ..system.typed_json import REST, Record
 from ..training.costs import TrainingCost
@@ -228,6 +229,7 @@ class RunRecord(TrainingResults):
         test_last_checkpoint: Scores of the last checkpoint, if the final model is an average.
         replay_test: Scores of the final model on another test set, such as the parent's.
         examples: Some sentences of the test set, from the worst by chrF to the best.
+        robustness: Scores of the final model on part of the test set with small changes, and strings that it copies.
     """
 
     parent: ParentModel | None = None
@@ -242,6 +244,7 @@ class RunRecord(TrainingResults):
     replay_test_parent: Scores | None = field(default=None, metadata={"title": "replay test, parent"})
     replay_test: Scores | None = field(default=None, metadata={"title": "replay test, {final}"})
     examples: list[Example] | None = None
+    robustness: Robustness | None = None
 
     @property
     def titled_scores(self) -> dict[str, Scores]:
@@ -276,6 +279,8 @@ class ScoreRecord(Record):
         sweep: Scores of all searches, if there were several.
         paired_bootstrap: Comparison of two systems, by metric.
         confidence: Agreement of the first system's confidence with chrF, if requested.
+        robustness: Scores of the first system under small changes of the sources, and strings that it copies, if
+            requested.
     """
 
     run: Provenance
@@ -284,3 +289,4 @@ class ScoreRecord(Record):
     sweep: list[Scores] | None = None
     paired_bootstrap: dict[str, PairedComparison] | None = None
     confidence: ConfidenceReport | None = None
+    robustness: Robustness | None = None

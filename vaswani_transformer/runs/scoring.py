@@ -19,6 +19,7 @@ from ..decoding.line_translation import as_one_line
 from ..decoding.translation import best_translations, translate_corpus
 from ..evaluation.confidence import ConfidenceReport, measure_confidence
 from ..evaluation.perplexity import Perplexity, perplexity
+from ..evaluation.robustness import Robustness, robustness
 from ..evaluation.scores import (
     ComposedBleu,
     Scores,
@@ -34,13 +35,13 @@ from ..model.scores_vaswani import TranslationScore
 from ..model.tokenization_vaswani import encodes_targets
 from ..system.console import PlainConsole
 from ..system.files import locked
-from .plots import plot_bleu_by_source_length, plot_confidence, plot_sweep
+from .plots import plot_bleu_by_source_length, plot_confidence, plot_robustness, plot_sweep
 from .records import Provenance, ScoredTestSet, ScoreRecord
 
 
 # The translations of the first and the second system.
 _TRANSLATIONS = ("translations.txt", "translations.compare.txt")
-_PLOTS = ("bleu_by_source_length.png", "sweep.png", "confidence.png")
+_PLOTS = ("bleu_by_source_length.png", "sweep.png", "confidence.png", "robustness.png")
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,29 @@ def reference_perplexity(
     corpus = Dataset.from_list([{"translation": {source: text, target: texts[0]}} for text, texts in pairs])
     tag = Directions(model.config).tag(source, target)
     return perplexity(model, tokenizer, encode_corpus(corpus, tokenizer, source, target, source_tag=tag))
+
+
+def measure_robustness(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    test_set: TestSet,
+    search: Mapping[str, Any],
+    lines: int,
+    tokens_per_batch: int = 4096,
+) -> Robustness:
+    """Measure a model's robustness on `lines` lines of a test set for each change. Collective."""
+
+    def translate(texts: list[str]) -> list[str]:
+        # Lines with the same tokens are translated once, such as those that differ in what the tokenizer normalizes.
+        tokens = [tuple(ids) for ids in tokenizer([text.strip() for text in texts]).input_ids]
+        distinct = dict(zip(tokens, texts, strict=True))
+        translated = translate_test_set(
+            model, tokenizer, replace(test_set, sources=[*distinct.values()]), search, tokens_per_batch
+        )
+        translations = dict(zip(distinct, translated.lines, strict=True))
+        return [translations[each] for each in tokens]
+
+    return robustness(test_set.sources, test_set.references, test_set.languages, translate, lines)
 
 
 def score_systems(
@@ -184,13 +208,15 @@ def write_scores(directory: Path, record: ScoreRecord, translations: Mapping[str
         if scores.num_beams is not None:
             text = "".join(line + "\n" for line in translations[system])
             (directory / name).write_text(text, encoding="utf-8")
-    lengths, sweep, confidence = (directory / name for name in _PLOTS)
+    lengths, sweep, confidence, changes = (directory / name for name in _PLOTS)
     if groups := {name: each.by_source_length for name, each in record.systems.items() if each.by_source_length}:
         plot_bleu_by_source_length(groups, lengths)
     if record.sweep:
         plot_sweep(record.sweep, sweep)
     if record.confidence:
         plot_confidence(record.confidence, confidence)
+    if record.robustness:
+        plot_robustness(record.robustness, changes)
     record.save(directory / "results.json")
 
 
@@ -206,6 +232,21 @@ def show_scores(scores: Mapping[str, Scores]) -> None:
     for name, score in (("sacreBLEU", first.bleu), ("BLEU as in the paper", first.paper_bleu), ("chrF2", first.chrf)):
         if score is not None:
             console.print(f"{name}: {score.signature}", soft_wrap=True)
+
+
+def show_robustness(measured: Robustness) -> None:
+    """Print the scores of changed lines beside those of the same lines unchanged, and the shares of copied strings."""
+    console = PlainConsole()
+    scores = ("sacreBLEU", "unchanged", "chrF2", "unchanged", "same translation")
+    table = Table("change of the source", "lines", *scores, title="Robustness")
+    for name, each in measured.changes.items():
+        cells = map("{:.2f}".format, (each.bleu, each.plain_bleu, each.chrf, each.plain_chrf))
+        table.add_row(name, str(each.lines), *cells, f"{each.same / each.lines:.1%}")
+    console.print(table)
+    table = Table("strings to copy", "lines", "copied", title="Copies")
+    for kind, copies in measured.strings.items():
+        table.add_row(kind, str(copies.lines), f"{copies.copied / copies.lines:.1%}")
+    console.print(table)
 
 
 @dataclass(frozen=True)
