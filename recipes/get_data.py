@@ -5,11 +5,12 @@
 
 multi30k, newstest and craft come from public repositories, at a commit, and each text must have the SHA-256 that the
 package records. tatoeba_en-de and tatoeba_en-fr are split from today's archive: valid and test are the pinned pairs, as
-far as they are still in it, and train is others. canlaws_en-fr has no public source with the same splits, and can only
-be copied. `--from` names a directory with a folder for each corpus; then all are the pinned texts, without a network.
+far as they are still in it, and all other pairs form the training set. canlaws_en-fr has no public source with the same
+splits, and can only be copied. `--from` names a directory with a folder for each corpus; then all are the pinned texts,
+without a network.
 
-Existing files are kept. Files that are split from an archive belong together: if one is missing, those with a text
-other than the archive's, or the copy's, are written anew. After an interruption, the same command continues. The source
+Existing files are kept. Files that are split from an archive belong together: if one is missing, every file whose text
+differs from the archive or the copy is rewritten. After an interruption, the same command continues. The source
 and the licence of each corpus are printed.
 """
 

@@ -18,7 +18,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.engines import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
 from vaswani_transformer.engines import parity  # noqa: E402
-from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator, warn_of_cut_sums  # noqa: E402
+from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator, warn_of_saturation  # noqa: E402
 from vaswani_transformer.engines.transformers_engine import best_hypotheses  # noqa: E402
 
 
@@ -112,15 +112,15 @@ def test_a_processor_that_cuts_sums_of_8_bit_products_is_named_once(
     types = {"float32", "int8"}
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: types)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    warn_of_cut_sums.cache_clear()
+    warn_of_saturation.cache_clear()
     directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out", "int8")
     CTranslate2Translator(directory)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("int8: this processor has neither VNNI nor AMX")
-    warn_of_cut_sums.cache_clear()
+    warn_of_saturation.cache_clear()
     CTranslate2Translator(directory)
     assert len(caplog.records) == 2
-    warn_of_cut_sums.cache_clear()
+    warn_of_saturation.cache_clear()
     CTranslate2Translator(directory, compute_type="float32")
     CTranslate2Translator(exported)
     types.add("int16")
@@ -130,7 +130,9 @@ def test_a_processor_that_cuts_sums_of_8_bit_products_is_named_once(
 
 def test_int16_is_refused_where_it_would_run_as_int8(greedy, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: {"float32", "int8"})
-    with pytest.raises(ValueError, match=r"^quantization: CTranslate2 has no int16 on this processor.*float32, int8$"):
+    with pytest.raises(
+        ValueError, match=r"^quantization: CTranslate2 does not support int16 on this processor.*float32, int8$"
+    ):
         engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out", "int16")
     assert not list(tmp_path.iterdir())
 

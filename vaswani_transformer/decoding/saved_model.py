@@ -162,7 +162,9 @@ def open_model(
                 directory = Path(snapshot_download(str(name), allow_patterns=patterns))
             except (ValueError, OSError) as error:
                 reason = str(error).partition(". ")[0]  # the rest is advice on the Hub
-                raise ValueError(f"is no directory, and the Hub does not provide it ({reason})") from error
+                raise ValueError(
+                    f"is neither a directory nor an accessible repository on the Hub ({reason})"
+                ) from error
         config = _configuration(directory, trust_remote_code)
         is_ours = isinstance(config, VaswaniConfig)
         if is_ours and (directory / MANIFEST_NAME).exists() and (damage := find_damage(directory, *MODEL_FILES)):
@@ -198,7 +200,7 @@ def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str) -> N
 def _configuration(directory: Path, trust_remote_code: bool) -> PreTrainedConfig:
     settings = read_json(directory / "config.json", "config.json")
     if "/" in str(settings.get("attn_implementation")):  # transformers would download and run it
-        raise ValueError("config.json: attn_implementation is code of the Hub, and is not used; remove the key")
+        raise ValueError("config.json: attn_implementation names code on the Hub, which is not loaded; remove the key")
     config = AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
     if not config.is_encoder_decoder:
         raise ValueError(f"config.json: {config.model_type!r} is not an encoder-decoder, which translation needs")

@@ -30,9 +30,11 @@ class Difference:
 
     Attributes:
         line: Number of the sentence in the text, from 1.
-        kind: One of `KINDS`: "tie", equal scores up to rounding; "rule", both find the same hypothesis when ours
-            searches by the engine's rule; otherwise (the weights differ, or the engine has a length limit or a
-            shortlist) the system whose hypothesis scores higher.
+        kind: One of `KINDS`.
+            - "tie": Both scores are equal up to rounding.
+            - "rule": Both find the same hypothesis when ours searches by the engine's rule.
+            - "ours_scores_higher", "exported_scores_higher": Neither; the weights differ, or the engine has a length
+              limit or a shortlist.
         source, ours, exported: Source and hypotheses as text.
         ours_score, exported_score: Normalised scores of both hypotheses, both computed by our model.
     """

@@ -662,7 +662,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         return shifted.masked_fill(shifted.eq(-100), self.config.pad_token_id)
 
     def is_unmodified(self) -> bool:
-        """Whether `forward` is the one that `IncrementalDecoder` reimplements, in evaluation mode.
+        """Whether `IncrementalDecoder` would compute the same as `forward`.
 
         The decoder calls other layers, such as adapters and quantized ones, which may be of any class.
         """

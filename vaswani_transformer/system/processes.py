@@ -1,8 +1,8 @@
 """The process group: starting, joining and leaving it, and sharing results and errors among its ranks.
 
-A rank that has died, is stopped or cut off ends the others: torchrun and accelerate's launcher kill them, gloo sees the
-closed connection, and a collective operation has a timeout. If one rank may work for hours, the others therefore wait
-outside of collective operations, in the group's store.
+A rank that exits, stops or loses its connection ends the others: torchrun and accelerate's launcher kill them, gloo
+sees the closed connection, and a collective operation has a timeout. If one rank may work for hours, the others
+therefore wait outside of collective operations, in the group's store.
 
     on_main_process      one rank works, all get its result or error
     on_each_machine      one rank of each machine works, all on it get its result, and all get the first error

@@ -387,9 +387,8 @@ def _training_rows(rows: Any) -> Dataset:
     """
     if not hasattr(rows, "__len__") or isinstance(rows, Mapping):
         raise ValueError(
-            f"train_dataset: must have a length and numbered rows, over which batches are planned, unlike "
-            f"{type(rows).__name__}; give a datasets.Dataset, such as Dataset.from_generator makes, or a torch Dataset "
-            f"with a length"
+            f"train_dataset: {type(rows).__name__} has no length or no integer indices, which batch planning needs; "
+            "pass a datasets.Dataset, such as Dataset.from_generator makes, or a torch Dataset with a length"
         )
     if not isinstance(rows, Dataset):
         rows = Dataset.from_list([rows[index] for index in range(len(rows))])
