@@ -165,7 +165,7 @@ def test_a_model_with_adapters_is_not_exported_without_them(tokenizer, cache):
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache for exports."""
-    monkeypatch.setattr(exported_model, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(exported_model, "EXPORTS", tmp_path / "cache")
     return tmp_path / "cache"
 
 

@@ -286,7 +286,7 @@ def test_a_process_ends_although_the_first_ended_while_it_imported(train):
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
-        ({"precision": "fp16"}, "fp16: the CPU would train in float32 instead"),  # before the processes are joined
+        ({"precision": "fp16"}, "precision: fp16 needs a GPU"),  # before the processes are joined
         ({"source_tokens": 90, "target_tokens": 90}, "a batch of 1 sentences cannot be divided into 2"),
     ],
 )

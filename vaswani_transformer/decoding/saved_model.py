@@ -17,7 +17,6 @@ from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -113,11 +112,6 @@ class SavedModel:
                 before = content.get(name)
                 content[name] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
             atomic_write(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
-
-    def require_savable_search(self) -> None:
-        """Raise a ValueError unless a model trained from this one can be saved with its search options."""
-        with errors_begin_with(f"{self.place}: {_GENERATION}"):
-            GenerationConfig.from_pretrained(self.directory).validate(strict=True)
 
     def require_updatable(self, what: str) -> None:
         """Raise a ValueError unless `update_config` can store `what`: a model of this package, in a local directory."""

@@ -22,7 +22,7 @@ from .engine import SEARCH, Engine, export_manifest, most_positions, origin
 
 logger = logging.get_logger(__name__)
 
-CACHE = Path(HF_HOME, "vaswani")  # of exports made on first use
+EXPORTS = Path(HF_HOME, "vaswani")  # made on first use
 
 # Names of engines to export to. Any other name is a directory.
 _TYPES = "int8|int8_float32|int8_float16|int8_bfloat16|int16|float16|bfloat16|float32"
@@ -135,7 +135,7 @@ def import_exporter(name: str) -> tuple[Callable[..., Path], int, str]:
         return marian.export_marian, marian.POSITIONS, ""
     from . import onnx
 
-    return onnx.export_onnx, marian.POSITIONS, onnx.exporter_version()
+    return onnx.export_onnx, onnx.POSITIONS, onnx.exporter_version()
 
 
 def open_engine(directory: Path, device: torch.device) -> Engine:
@@ -174,10 +174,10 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
     fields = (*model.config.to_diff_dict().items(), *model.generation_config.to_diff_dict().items())
     options = sorted(f"{field}={value!r}" for field, value in fields if not field.startswith(_NOT_EXPORTED))
     digest = content_digest([origin(model, tokenizer), version, *options])
-    directory = CACHE / f"{digest[:32]}-{name.replace(':', '-')}"
+    directory = EXPORTS / f"{digest[:32]}-{name.replace(':', '-')}"
     if find_damage(directory) is None:
         return directory
-    with locked(CACHE / "exports", "engine", wait=True):
+    with locked(EXPORTS / "exports", "engine", wait=True):
         if (damage := find_damage(directory)) is not None:
             occasion = f"again ({damage})" if directory.exists() else "once"
             logger.warning(f"engine: exporting the model to {name} {occasion}: {directory}")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,7 +14,7 @@ from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.search_options_vaswani import SearchOptions
 from ..system.typed_json import Record
 from .engine import Engine
-from .transformers_engine import best_hypotheses
+from .transformers_engine import TransformersTranslator
 
 
 KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")
@@ -94,10 +93,10 @@ def parity_report(
     model.eval()
     texts = [sentences[line].strip() for line in lines]
     sources = tokenizer(texts)["input_ids"]
-    search = partial(best_hypotheses, model, description="Translating with our model")
-    ours, exported = search(sources), engine.hypotheses(sources)
+    translator = TransformersTranslator(model, "our model")
+    ours, exported = translator.hypotheses(sources), engine.hypotheses(sources)
     differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
-    by_rule = search([sources[row] for row in differing], **engine.rule)
+    by_rule = translator.hypotheses([sources[row] for row in differing], **engine.rule)
     differences = []
     for row, same in zip(differing, by_rule, strict=True):
         first, second = (normalised_score(model, sources[row], each[row]) for each in (ours, exported))

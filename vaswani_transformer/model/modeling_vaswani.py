@@ -42,8 +42,9 @@ from .attention_vaswani import (
     unpadded_attention_forward,
 )
 from .configuration_vaswani import VaswaniConfig
-from .generation_vaswani import VaswaniGenerationMixin, drop_filled_length, has_search_options, paper_generation_config
+from .generation_vaswani import VaswaniGenerationMixin, has_search_options, paper_generation_config
 from .keywords_vaswani import CACHE, as_encoder_outputs, strict_keywords
+from .search_options_vaswani import drop_filled_length
 from .step_decoder_vaswani import has_hooks
 
 
@@ -633,7 +634,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
                 for name, tensor in state.items()
                 if name != "model.shared.weight"
             }
-        drop_filled_length(self.generation_config)
+        drop_filled_length(vars(self.generation_config))
         super().save_pretrained(*args, **kwargs)
 
     @property

@@ -25,6 +25,7 @@ from datetime import timedelta
 from functools import cache, partial
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 # Default arguments of its functions capture the process group that exists at the first import. If
@@ -246,6 +247,11 @@ def _store() -> Store:
 def may_synchronize(args: TrainingArguments, step: int) -> bool:
     """Whether ranks exchange numbers at a step: on several GPUs every tenth, since the host waits for the device."""
     return args.world_size == 1 or args.device.type == "cpu" or step % 10 == 0
+
+
+def derived_seed(*numbers: int) -> int:
+    """A 32-bit seed for a part of the work, whichever process does it: a hash of non-negative integers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 @contextmanager
