@@ -94,7 +94,7 @@ def _load(path: Path) -> Any:
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         if refused := re.search(r"GLOBAL (\S+)", str(error)):
             raise ValueError(
-                f"{path}: contains {refused[1]}, which could execute code while loading; refused; if you trust "
+                f"{path}: contains {refused[1]}, which could execute code while loading, and is refused; if you trust "
                 "the file, load it with fairseq and save only its 'args', 'cfg' and 'model'"
             ) from error
         raise ValueError(f"{path}: is not a file of torch.save, or is damaged") from error

@@ -16,7 +16,7 @@ from transformers.utils import logging
 from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, ForcedEOSPerSentence, Hypotheses, LengthPerSentence
 from .keywords_vaswani import CACHE, as_encoder_outputs, named_cache
 from .languages_vaswani import Directions
-from .search_options_vaswani import LENGTH_FIELDS, OVER_SOURCE, LengthLimit, SearchOptions, drop_filled_length
+from .search_options_vaswani import LENGTH_FIELDS, OVER_SOURCE, LengthLimit, SearchOptions, has_filled_length
 from .step_decoder_vaswani import ForwardDecoder, IncrementalDecoder, StepDecoder
 
 
@@ -128,7 +128,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         if kwargs.get("encoder_outputs") is not None:  # a copy, since transformers repeats it in place for beams
             kwargs["encoder_outputs"] = as_encoder_outputs(kwargs["encoder_outputs"])
         lengths = self._prepare_source(inputs, kwargs)
-        drop_filled_length(vars(self.generation_config))
+        if has_filled_length(vars(self.generation_config)):
+            self.generation_config.max_length = None
         kwargs.pop("labels", None)  # a trainer passes them along
         config, kwargs = merge_options(self, generation_config, named_cache(kwargs, CACHE))
         limit = SearchOptions.from_fields(vars(config), self.config.max_positions).limit

@@ -44,7 +44,7 @@ from .attention_vaswani import (
 from .configuration_vaswani import VaswaniConfig
 from .generation_vaswani import VaswaniGenerationMixin, has_search_options, paper_generation_config
 from .keywords_vaswani import CACHE, as_encoder_outputs, strict_keywords
-from .search_options_vaswani import drop_filled_length
+from .search_options_vaswani import has_filled_length
 from .step_decoder_vaswani import has_hooks
 
 
@@ -634,7 +634,8 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
                 for name, tensor in state.items()
                 if name != "model.shared.weight"
             }
-        drop_filled_length(vars(self.generation_config))
+        if has_filled_length(vars(self.generation_config)):
+            self.generation_config.max_length = None
         super().save_pretrained(*args, **kwargs)
 
     @property

@@ -14,10 +14,12 @@ LENGTH_FIELDS = ("max_new_tokens", "max_length", OVER_SOURCE)  # in one configur
 _GENERATED_PER_SOURCE_TOKEN = 16
 
 
-def drop_filled_length(options: dict[str, Any]) -> None:
-    """Drop `max_length=20`, which `Seq2SeqTrainer` fills in, and transformers warns of, beside an `OVER_SOURCE`."""
-    if options.get(OVER_SOURCE) is not None and options.get("max_length") == 20:
-        options["max_length"] = None
+def has_filled_length(options: Mapping[str, Any]) -> bool:
+    """Whether options have `max_length=20` beside `max_new_tokens_over_source`, as `Seq2SeqTrainer` fills it in.
+
+    It has no effect, but transformers warns of it, so `generate` and `save_pretrained` drop it.
+    """
+    return options.get(OVER_SOURCE) is not None and options.get("max_length") == 20
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,10 @@ class LengthLimit:
     @classmethod
     def from_options(cls, options: Mapping[str, Any], positions: int | None = None) -> "LengthLimit | None":
         """The limit that options set; None if they set none."""
-        limits = {**options}
-        drop_filled_length(limits)
-        names = [name for name in LENGTH_FIELDS if limits.get(name) is not None]
-        return cls(names[0], limits[names[0]], positions) if names else None
+        names = [name for name in LENGTH_FIELDS if options.get(name) is not None]
+        if has_filled_length(options):
+            names.remove("max_length")
+        return cls(names[0], options[names[0]], positions) if names else None
 
     def new_tokens(self, source_length: int, prefix_length: int = 1) -> int:
         """The limit, at least 1, for a source with EOS, and a decoder prefix with the start token."""
