@@ -169,7 +169,9 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
 
 
 def dual_cross_entropy(forward: np.ndarray, backward: np.ndarray | None = None) -> np.ndarray:
-    """The cost that tells noisy sentence pairs (Junczys-Dowmunt, 2018, without its exponential): `[pairs]`.
+    """Dual conditional cross-entropy, which ranks noisy pairs highest: `[pairs]`.
+
+    Junczys-Dowmunt (2018), without its exponential.
 
     Args:
         forward: `[pairs]` cross-entropy of each target given its source, per token.

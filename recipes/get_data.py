@@ -1,15 +1,16 @@
 """Get the public corpora that configurations name, into data/ in the working directory.
 
     python recipes/get_data.py multi30k
-    python recipes/get_data.py tatoeba_en-de craft --from ../shared/data
+    python recipes/get_data.py tatoeba_en-de craft --from /mnt/corpora
 
 multi30k, newstest and craft come from public repositories, at a commit, and each text must have the SHA-256 that the
 package records. tatoeba_en-de and tatoeba_en-fr are split from today's archive: valid and test are the pinned pairs, as
-far as they are still in it, and train is others. canlaws_en-fr has no public source with the same splits, and can only
-be copied. `--from` names a directory with a folder for each corpus; then all are the pinned texts, without a network.
+far as they are still in it, and all other pairs form the training set. canlaws_en-fr has no public source with the same
+splits, and can only be copied. `--from` names a directory with a folder for each corpus; then all are the pinned texts,
+without a network.
 
-Existing files are kept. Files that are split from an archive belong together: if one is missing, those with a text
-other than the archive's, or the copy's, are written anew. After an interruption, the same command continues. The source
+Existing files are kept. Files that are split from an archive belong together: if one is missing, every file whose text
+differs from the archive or the copy is rewritten. After an interruption, the same command continues. The source
 and the licence of each corpus are printed.
 """
 
@@ -95,7 +96,9 @@ def other_texts(folder: Path, corpus: PublicCorpus) -> list[str]:
 def new_files(name: str, corpus: PublicCorpus, missing: list[str], copy: str | None) -> Iterator[tuple[str, bytes]]:
     """Missing files with their compressed texts; of an archive, all files, since it may have changed."""
     if copy is not None:
-        folder = folder_of_copy(Path(copy), name, corpus)
+        folder = Path(copy, name)
+        if not folder.is_dir():
+            raise ValueError(f"from: there is no {folder}; name a directory with the folders of the corpora")
         for file in missing if corpus.archive is None else corpus.files:
             if text_digest(folder / file) != corpus.files[file].sha256:
                 raise ValueError(f"{folder / file}: is another text than the corpus's; name another copy with --from")
@@ -104,14 +107,6 @@ def new_files(name: str, corpus: PublicCorpus, missing: list[str], copy: str | N
         yield from split_archive(name, corpus.archive)
     else:
         yield from ((file, download(name, corpus, file)) for file in missing)
-
-
-def folder_of_copy(parent: Path, name: str, corpus: PublicCorpus) -> Path:
-    """The corpus's folder in a copy, under the first of its names that is there."""
-    for each in (name, *corpus.other_names):
-        if (parent / each).is_dir():
-            return parent / each
-    raise ValueError(f"from: there is no {parent / name}; name a directory with the folders of the corpora")
 
 
 def text_digest(path: Path) -> str:

@@ -49,7 +49,7 @@ from vaswani_transformer.training.averaging import checkpoints_to_average
 class ParsingArguments(TreebankOptions, DataArguments):
     """Treebanks, vocabulary, and the search."""
 
-    target_language: str = option("parse", "Name of the labels as a language; leave it as it is.", decides="data")
+    target_language: str = option("parse", "Internal target language; do not change.", decides="data")
     shared_vocabulary: bool = option(
         False, "Share one matrix by words and labels, as for translation (3.4).", decides="weights"
     )
@@ -171,7 +171,7 @@ def score_split(directory: Path, data: TrainingData, split: str, gold: GoldTrees
 def right_branching(words: Sequence[str]) -> Parse:
     """The trivial baseline: a noun phrase of all words, then of all but the first, and so on, in a sentence.
 
-    Every word is a noun, for no tag is likelier.
+    Every word is tagged NN.
     """
     tree = f"(NP (NN {words[-1]}))"
     for word in reversed(words[:-1]):

@@ -28,8 +28,8 @@ beam or samples, with log-probabilities (`--return_scores`) and word alignments 
     python recipes/translate.py --model runs/demo --input news.en --output news.jsonl --do_sample --top_k 10
 
 `--engine ctranslate2:int8` exports the model on first use, and searches with that in its place. `--ensemble` names
-more models with the same tokenizer, which translate together with the model: better than any of them, and as slow as
-all.
+more models with the same tokenizer, which translate together with the model: usually better than each model alone; the
+time is the sum of all models'.
 
     python recipes/translate.py --model runs/seed-1 --ensemble runs/seed-2 --input news.en --output news.de
 """

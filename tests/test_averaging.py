@@ -192,7 +192,7 @@ def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, conf
     [
         ({"load_best_model_at_end": True, "eval_strategy": "steps", "eval_steps": 1}, r"^load_best_model_at_end: "),
         ({"save_strategy": "no"}, r"^save_strategy: there will be no"),
-        ({"save_total_limit": 2}, r"^save_total_limit: 3 checkpoints are to be averaged"),
+        ({"save_total_limit": 2}, r"^save_total_limit: must be at least 3"),
         ({}, r"^model: adapters of add_adapter cannot be averaged"),
     ],
 )

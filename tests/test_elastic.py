@@ -11,7 +11,7 @@ from helpers import run_ranks
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer, VaswaniTrainer
 from vaswani_transformer.options.training import VaswaniTrainingArguments
-from vaswani_transformer.training.callbacks import derived_seed
+from vaswani_transformer.system.processes import derived_seed
 from vaswani_transformer.training.elastic import VirtualRanks, VirtualRankSampler
 
 

@@ -71,7 +71,9 @@ def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path):
 def test_a_name_that_is_no_engine_is_refused(engine, saved, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("input").write_text("A line.\n", encoding="utf-8")
-    with pytest.raises(SystemExit, match=f"engine: {engine} is no export; name ctranslate2, ctranslate2:int8, onnx"):
+    with pytest.raises(
+        SystemExit, match=f"engine: {engine} is not an exported model; choose ctranslate2, ctranslate2:int8, onnx"
+    ):
         call_recipe("translate.py", "--model", saved, "--engine", engine, "--input", "input", "--output", "out")
     assert [path.name for path in tmp_path.iterdir()] == ["input"]
 
@@ -142,7 +144,11 @@ def test_each_damaged_file_of_an_export_is_named(saved, tokenizer, tmp_path):
     for path in sorted(damaged.iterdir()):
         content = path.read_bytes()
         path.write_bytes(content[: len(content) // 2])
-        message = "is no export" if path.name == "manifest.json" else f"{path.name} has .*; export the model again with"
+        message = (
+            "is not an exported model"
+            if path.name == "manifest.json"
+            else f"{path.name} has .*; export the model again with"
+        )
         with pytest.raises(ValueError, match=f"^engine: .*damaged.* {message}"):
             exported_model.ExportedModel(damaged, model, tokenizer)
         path.write_bytes(content)
@@ -159,7 +165,7 @@ def test_a_model_with_adapters_is_not_exported_without_them(tokenizer, cache):
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache for exports."""
-    monkeypatch.setattr(exported_model, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(exported_model, "EXPORTS", tmp_path / "cache")
     return tmp_path / "cache"
 
 
@@ -232,8 +238,8 @@ def test_an_export_in_the_cache_is_made_anew_if_it_is_damaged_and_for_another_to
     caplog.clear()
     assert exported_model.exported("ctranslate2", model, tokenizer) == first
     assert [record.getMessage() for record in caplog.records] == [
-        f"engine: ctranslate2 is made of the model, anew, since its model.bin has 0 bytes instead of "
-        f"{(first / 'model.bin').stat().st_size}: {first}"
+        "engine: exporting the model to ctranslate2 again (model.bin has 0 bytes instead of "
+        f"{(first / 'model.bin').stat().st_size}): {first}"
     ]
     (first / "manifest.json").write_text("{", encoding="utf-8")
     assert exported_model.exported("ctranslate2", model, tokenizer) == first

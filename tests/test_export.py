@@ -18,8 +18,8 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.engines import ctranslate2 as engine  # noqa: E402 - needs CTranslate2
 from vaswani_transformer.engines import parity  # noqa: E402
-from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator, warn_of_cut_sums  # noqa: E402
-from vaswani_transformer.engines.transformers_engine import best_hypotheses  # noqa: E402
+from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator, warn_of_saturation  # noqa: E402
+from vaswani_transformer.engines.transformers_engine import TransformersTranslator  # noqa: E402
 
 
 PAIRS = phrasebook("validation")[:24]
@@ -72,8 +72,9 @@ def test_hypotheses_are_those_of_our_search_by_the_engines_rules(trained, tokeni
     translator = CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
     sources = tokenizer([english for english, _ in phrasebook("test")[:12]])["input_ids"]  # which it does not know
     found = translator.hypotheses(sources)
-    assert found == best_hypotheses(model, sources, **translator.rule)
-    assert found != best_hypotheses(model, sources)
+    ours = TransformersTranslator(model, "ours")
+    assert found == ours.hypotheses(sources, **translator.rule)
+    assert found != ours.hypotheses(sources)
     assert len({len(tokens) for tokens in found}) > 3  # they end, at different places
 
 
@@ -112,15 +113,15 @@ def test_a_processor_that_cuts_sums_of_8_bit_products_is_named_once(
     types = {"float32", "int8"}
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: types)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    warn_of_cut_sums.cache_clear()
+    warn_of_saturation.cache_clear()
     directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out", "int8")
     CTranslate2Translator(directory)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("int8: this processor has neither VNNI nor AMX")
-    warn_of_cut_sums.cache_clear()
+    warn_of_saturation.cache_clear()
     CTranslate2Translator(directory)
     assert len(caplog.records) == 2
-    warn_of_cut_sums.cache_clear()
+    warn_of_saturation.cache_clear()
     CTranslate2Translator(directory, compute_type="float32")
     CTranslate2Translator(exported)
     types.add("int16")
@@ -130,7 +131,9 @@ def test_a_processor_that_cuts_sums_of_8_bit_products_is_named_once(
 
 def test_int16_is_refused_where_it_would_run_as_int8(greedy, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: {"float32", "int8"})
-    with pytest.raises(ValueError, match=r"^quantization: CTranslate2 has no int16 on this processor.*float32, int8$"):
+    with pytest.raises(
+        ValueError, match=r"^quantization: CTranslate2 does not support int16 on this processor.*float32, int8$"
+    ):
         engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out", "int16")
     assert not list(tmp_path.iterdir())
 
@@ -207,7 +210,7 @@ def test_parity_of_other_weights_shows_every_difference(greedy, tokenizer, expor
 def test_hypotheses_of_one_score_are_a_tie(trained, tokenizer):
     """A token's twin, with the same row of the matrix, is as likely everywhere, and means the same to the decoder."""
     model = copy.deepcopy(trained)
-    best = best_hypotheses(model, tokenizer(SOURCES[:1])["input_ids"])[0]
+    best = TransformersTranslator(model, "ours").hypotheses(tokenizer(SOURCES[:1])["input_ids"])[0]
     twin = next(token for token in range(3, 400) if token not in best)
     with torch.no_grad():
         model.model.shared.weight[twin] = model.model.shared.weight[best[0]]

@@ -275,11 +275,13 @@ def test_greedy_search_of_an_ensemble_takes_the_likeliest_token_of_the_mean():
 
 def test_what_an_ensemble_cannot_do_is_refused(talkative_model):
     batch, training = as_batch(SOURCES), copy.deepcopy(talkative_model).train()
-    with pytest.raises(ValueError, match=r"^ensemble: its model 2 has vocab_size 50, and the first 40$"):
+    with pytest.raises(
+        ValueError, match=r"^ensemble: additional model 2 has vocab_size 50, but the first model has 40$"
+    ):
         talkative_model.generate(batch, custom_generate=Ensemble([talkative_model, lively(50)]))
     with pytest.raises(ValueError, match=r"^ensemble: a model has hooks or adapters, or is in training; call eval\(\)"):
         talkative_model.generate(batch, custom_generate=Ensemble([training]))
     with pytest.raises(ValueError, match=r"^ensemble: models search together, and do not sample"):
         talkative_model.generate(batch, custom_generate=Ensemble([talkative_model]), do_sample=True)
-    with pytest.raises(ValueError, match=r"^ensemble: has no other model"):
+    with pytest.raises(ValueError, match=r"^ensemble: at least one other model"):
         Ensemble([])

@@ -92,7 +92,7 @@ def test_a_machine_dies_and_the_other_goes_on_alone(machines: list[Path]) -> Non
     errors = ended(launchers[:1], status=1)
     assert launchers[1].communicate(timeout=BOUND) is not None
     (line,) = [line for line in errors.splitlines() if line.startswith("train_wmt.py: ")]
-    assert line.startswith("train_wmt.py: another process has ended, is stopped or cut off (")
+    assert line.startswith("train_wmt.py: another process exited, stopped or lost its connection (")
     assert line.endswith("; continue with --resume")
 
     options["max_steps"] = max(list_checkpoints(first / "run")) + SAVE_STEPS

@@ -16,7 +16,7 @@ from vaswani_transformer.convert.from_transformers import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.engines import parity
 from vaswani_transformer.engines.marian import MarianTranslator, export_marian, to_marian
-from vaswani_transformer.engines.transformers_engine import best_hypotheses, n_best_hypotheses
+from vaswani_transformer.engines.transformers_engine import TransformersTranslator
 from vaswani_transformer.model.search_options_vaswani import LengthLimit, SearchOptions
 
 
@@ -98,8 +98,9 @@ def test_the_limit_of_a_search_counts_more_than_that_of_the_export():
     export = to_marian(distinct())
     export.generation_config.max_new_tokens, export.generation_config.eos_token_id = 30, None
     search = SearchOptions(limit=LengthLimit("max_new_tokens", 3))
-    assert len(n_best_hypotheses(export, [[7, 8, 9, 1]])[0][0]) == 30
-    assert len(n_best_hypotheses(export, [[7, 8, 9, 1]], search)[0][0]) == 3
+    translator = TransformersTranslator(export, "the export")
+    assert len(translator.n_best([[7, 8, 9, 1]])[0][0]) == 30
+    assert len(translator.n_best([[7, 8, 9, 1]], search)[0][0]) == 3
 
 
 @pytest.mark.parametrize("changes", [{}, {"tie_word_embeddings": False}, {"zero_padding_embedding": False}])
@@ -190,7 +191,8 @@ def test_transformers_alone_translates_alike(exported, trained, tokenizer, tmp_p
     assert found["decoded"] == tokenizer.batch_decode(ids, skip_special_tokens=True)
     assert found["outputs"][: len(PAIRS)] == [german for _, german in PAIRS]  # it has learned them by heart
     rules = MarianTranslator(exported).rule
-    assert found["outputs"] == tokenizer.batch_decode(best_hypotheses(trained, ids, **rules), skip_special_tokens=True)
+    expected = TransformersTranslator(trained, "ours").hypotheses(ids, **rules)
+    assert found["outputs"] == tokenizer.batch_decode(expected, skip_special_tokens=True)
 
 
 OURS = {"num_beams": 4, "length_penalty": 0.6}
@@ -218,7 +220,7 @@ def test_the_search_is_translated_into_terms_of_transformers(changes, expected, 
     assert found.rule == {**expected, "length_penalty_type": "transformers"}
     sources = tokenizer(SOURCES[:2])["input_ids"]
     if changes.get("max_length") != 9999:  # to which our search would go
-        assert found.hypotheses(sources) == best_hypotheses(model, sources, **found.rule)
+        assert found.hypotheses(sources) == TransformersTranslator(model, "ours").hypotheses(sources, **found.rule)
 
 
 @pytest.mark.system

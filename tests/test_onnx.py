@@ -17,7 +17,7 @@ from transformers import AutoTokenizer
 from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.engines import parity
-from vaswani_transformer.engines.transformers_engine import best_hypotheses
+from vaswani_transformer.engines.transformers_engine import TransformersTranslator
 
 
 for package in ("onnx", "onnxscript", "onnxruntime"):
@@ -111,7 +111,8 @@ def test_hypotheses_are_the_same_also_of_unknown_sentences(exported, trained, to
     translator = engine.OnnxTranslator(exported)
     translator.model.generation_config.num_beams = num_beams
     hypotheses = translator.hypotheses(sources)
-    assert hypotheses == best_hypotheses(trained, sources, **{**translator.rule, "num_beams": num_beams})
+    rule = {**translator.rule, "num_beams": num_beams}
+    assert hypotheses == TransformersTranslator(trained, "ours").hypotheses(sources, **rule)
     assert len({len(hypothesis) for hypothesis in hypotheses}) > 3  # they end, at different places
 
 

@@ -205,7 +205,7 @@ def test_a_stopped_rank_ends_the_other_with_one_line(train):
             rank.communicate()
     assert ranks[0].returncode == 1
     (line,) = re.findall("^\0?train_wmt.py: (.*)", errors, re.MULTILINE)
-    assert re.fullmatch(r"another process has ended, is stopped or cut off \(.*; continue with --resume", line)
+    assert re.fullmatch(r"another process exited, stopped or lost its connection \(.*; continue with --resume", line)
     assert "(Timed out waiting 5000ms for" in line
     damages = [checkpoint_damage(directory) for directory in list_checkpoints("run").values()]
     assert damages == [None] * len(damages)
@@ -286,7 +286,7 @@ def test_a_process_ends_although_the_first_ended_while_it_imported(train):
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
-        ({"precision": "fp16"}, "fp16: the CPU would train in float32 instead"),  # before the processes are joined
+        ({"precision": "fp16"}, "precision: fp16 needs a GPU"),  # before the processes are joined
         ({"source_tokens": 90, "target_tokens": 90}, "a batch of 1 sentences cannot be divided into 2"),
     ],
 )
@@ -373,5 +373,5 @@ def test_ranks_without_a_launcher_wait_for_the_main_process_at_work_but_not_for_
     _, errors = ranks[1].communicate(timeout=BOUND)
     assert ranks[1].returncode == 1
     (line,) = [line for line in errors.splitlines() if line.startswith("script.py: ")]
-    assert line.startswith("script.py: another process has ended, is stopped or cut off (")
+    assert line.startswith("script.py: another process exited, stopped or lost its connection (")
     assert line.endswith("; repeat the command")

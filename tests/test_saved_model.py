@@ -132,7 +132,7 @@ def test_a_model_of_transformers_is_loaded_and_checked(tmp_path, tokenizer):
         ({"d_model": "16"}, "'d_model' expected int"),
         ({"model_type": "bert", "auto_map": {}}, "Unrecognized configuration class .*Bert"),
         ({"is_encoder_decoder": False}, "is not an encoder-decoder"),
-        ({"attn_implementation": "user/kernel"}, "attn_implementation is code of the Hub"),
+        ({"attn_implementation": "user/kernel"}, "attn_implementation names code on the Hub"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -251,7 +251,7 @@ def test_a_tokenizer_with_other_special_ids_is_refused(model):
 
 @pytest.mark.parametrize("name", ["/nowhere", "nobody/nothing", ""])
 def test_a_name_without_a_model_is_refused(name):
-    with pytest.raises(ValueError, match=f"^compare: {name}: is no directory, and the Hub does not"):
+    with pytest.raises(ValueError, match=f"^compare: {name}: is neither a directory nor an accessible"):
         open_model(name, option="compare")
 
 

@@ -192,7 +192,7 @@ def test_one_warning_of_sentences_longer_than_anything_trained_on(trained_on_sho
     trained_on_short(["Dogs!", long, long], **SHORT)
     trained_on_short(long, **SHORT)
     (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith("a sentence has more tokens than the longest sentence trained on, 12; ")
+    assert warning.startswith("a sentence is longer than any training sentence (12 tokens), ")
 
 
 def test_what_truncation_cuts_off_counts_for_the_warning(trained_on_short, caplog):

@@ -66,6 +66,7 @@ ALLOWED_IN_MODEL = {
         "configuration_vaswani",
         "generation_vaswani",
         "keywords_vaswani",
+        "search_options_vaswani",
         "step_decoder_vaswani",
     },
     "parse_sequence_vaswani": {"beam_search_vaswani"},

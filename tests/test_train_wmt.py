@@ -230,7 +230,7 @@ def test_two_processes_of_accelerate_prepare_once_share_the_work_and_agree_with_
     [
         ("--train {corpus}/train.en no-such-file.de", "No such file or directory: 'no-such-file.de'"),
         ("--length_penalties 0.6 101", "length_penalties: must be at least -100 and at most 100, is 101"),
-        ("--precision fp16 --use_cpu", "fp16: the CPU would train in float32 instead"),
+        ("--precision fp16 --use_cpu", "precision: fp16 needs a GPU"),
         ("--learning_rate 0.1", "learning_rate: has no effect here; set learning_rate_factor and warmup_steps"),
         ("--early_stopping_patience 2 --metric_for_best_model bleu", "bleu needs eval_bleu"),
         ("--early_stopping_patience 2 --cooldown 0.5", "early_stopping_patience: would end the training before its"),
@@ -263,7 +263,7 @@ def test_the_launchers_precision_is_that_of_the_run_unless_it_names_another(
     ("options", "epochs", "steps"),
     [
         ({}, 3.0, -1),
-        ({"max_minutes": 1}, 3.0, 1_000_000),  # the minutes end it
+        ({"max_minutes": 1}, 3.0, 1_000_000_000),  # the minutes end it
         ({"max_minutes": 1, "num_train_epochs": 9}, 9, -1),
         ({"max_minutes": 1, "max_steps": 7}, 3.0, 7),
     ],

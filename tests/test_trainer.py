@@ -397,8 +397,11 @@ ROWS = Dataset.from_list(make_rows())
 REFUSED = {
     "other args": ({"args": object()}, r"^args: must be VaswaniTrainingArguments, is object$"),
     "no tokenizer": ({"processing_class": None}, r"^processing_class: give the tokenizer, or a data_collator"),
-    "stream": ({"train_dataset": ROWS.to_iterable_dataset()}, r"^train_dataset: must .* unlike IterableDataset; give"),
-    "splits": ({"train_dataset": DatasetDict(train=ROWS)}, r"^train_dataset: must have .* unlike DatasetDict; give"),
+    "stream": (
+        {"train_dataset": ROWS.to_iterable_dataset()},
+        r"^train_dataset: IterableDataset has no length .*; pass",
+    ),
+    "splits": ({"train_dataset": DatasetDict(train=ROWS)}, r"^train_dataset: DatasetDict has no length .*; pass"),
     "no rows": ({"train_dataset": []}, r"^train_dataset: must have rows .*, has 0 rows with none; tokenizer"),
     "text": ({"train_dataset": [{"text": "A"}]}, r"^train_dataset: must .* input_ids and labels, has 1 rows with text"),
 }

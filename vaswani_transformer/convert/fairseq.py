@@ -94,8 +94,8 @@ def _load(path: Path) -> Any:
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         if refused := re.search(r"GLOBAL (\S+)", str(error)):
             raise ValueError(
-                f"{path}: has {refused[1]}, which can run code when read, so it is refused; if you trust the file, "
-                f"load it with fairseq and save only its 'args', 'cfg' and 'model'"
+                f"{path}: contains {refused[1]}, which could execute code while loading, and is refused; if you trust "
+                "the file, load it with fairseq and save only its 'args', 'cfg' and 'model'"
             ) from error
         raise ValueError(f"{path}: is not a file of torch.save, or is damaged") from error
 

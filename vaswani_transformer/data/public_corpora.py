@@ -40,7 +40,6 @@ class PublicCorpus:
         title: Its contents.
         source: Its publisher, and the place of publication.
         licence: Its licence, or a note that none is stated.
-        other_names: Names that its folder may have in a copy.
         files: Its files by name.
         url: Address to which the names of parts are appended.
         missing: The reason why its files have no public source; None if they have one.
@@ -50,7 +49,6 @@ class PublicCorpus:
     title: str
     source: str
     licence: str
-    other_names: list[str]
     files: dict[str, PublicFile]
     url: str = ""
     missing: str | None = None

@@ -39,7 +39,7 @@ class Ensemble:
 
     def __init__(self, models: Sequence[VaswaniGenerationMixin]) -> None:
         if not models:
-            raise ValueError("ensemble: has no other model; give at least one")
+            raise ValueError("ensemble: at least one other model is required")
         self.models = tuple(models)
 
     def __call__(
@@ -60,7 +60,7 @@ class Ensemble:
         if generation_config.do_sample:
             raise ValueError("ensemble: models search together, and do not sample; leave out do_sample")
         for number, each in enumerate(self.models, 1):
-            require_same_tokens(model.config, each.config, f"ensemble: its model {number}")
+            require_same_tokens(model.config, each.config, f"ensemble: additional model {number}")
         if not all(each.is_unmodified() for each in (model, *self.models)):
             raise ValueError("ensemble: a model has hooks or adapters, or is in training; call eval()")
 
@@ -112,4 +112,4 @@ def require_same_tokens(config: PreTrainedConfig, other: PreTrainedConfig, place
     for name in _COMMON:
         ours, theirs = (getattr(each, name, None) for each in (config, other))
         if ours != theirs:
-            raise ValueError(f"{place} has {name} {theirs!r}, and the first {ours!r}")
+            raise ValueError(f"{place} has {name} {theirs!r}, but the first model has {ours!r}")

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from tqdm.auto import tqdm
 from transformers import PreTrainedConfig
@@ -19,6 +18,7 @@ from ..model.pipeline_vaswani import Translation, translate_in_batches
 from ..options.decoding import TranslationOptions
 from ..system.console import errors_begin_with
 from ..system.files import require_new_file
+from ..system.processes import derived_seed
 from .ensemble import Ensemble, require_same_tokens
 from .phrases import with_forced_words
 from .saved_model import SavedModel, open_model
@@ -129,7 +129,7 @@ class LineTranslator:
             For each line in order, a line for each of its `num_return_sequences` translations, line feed included.
         """
         options = self._options
-        torch.manual_seed(int(np.random.SeedSequence([options.seed, number]).generate_state(1)[0]))
+        torch.manual_seed(derived_seed(options.seed, number))
         sources = [line.strip() for line in lines]
         translations: list[list[bytes]] = [[] for _ in sources]
         for indices, hypotheses in translate_in_batches(

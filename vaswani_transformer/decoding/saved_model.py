@@ -17,7 +17,6 @@ from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -114,11 +113,6 @@ class SavedModel:
                 content[name] = {**before, **value} if isinstance(before, dict) and isinstance(value, dict) else value
             atomic_write(path, json.dumps(content, indent=2, sort_keys=True) + "\n")
 
-    def require_savable_search(self) -> None:
-        """Raise a ValueError unless a model trained from this one can be saved with its search options."""
-        with errors_begin_with(f"{self.place}: {_GENERATION}"):
-            GenerationConfig.from_pretrained(self.directory).validate(strict=True)
-
     def require_updatable(self, what: str) -> None:
         """Raise a ValueError unless `update_config` can store `what`: a model of this package, in a local directory."""
         if self.config.model_type != "vaswani" or Path(self.name) != self.directory:
@@ -162,7 +156,9 @@ def open_model(
                 directory = Path(snapshot_download(str(name), allow_patterns=patterns))
             except (ValueError, OSError) as error:
                 reason = str(error).partition(". ")[0]  # the rest is advice on the Hub
-                raise ValueError(f"is no directory, and the Hub does not provide it ({reason})") from error
+                raise ValueError(
+                    f"is neither a directory nor an accessible repository on the Hub ({reason})"
+                ) from error
         config = _configuration(directory, trust_remote_code)
         is_ours = isinstance(config, VaswaniConfig)
         if is_ours and (directory / MANIFEST_NAME).exists() and (damage := find_damage(directory, *MODEL_FILES)):
@@ -198,7 +194,7 @@ def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str) -> N
 def _configuration(directory: Path, trust_remote_code: bool) -> PreTrainedConfig:
     settings = read_json(directory / "config.json", "config.json")
     if "/" in str(settings.get("attn_implementation")):  # transformers would download and run it
-        raise ValueError("config.json: attn_implementation is code of the Hub, and is not used; remove the key")
+        raise ValueError("config.json: attn_implementation names code on the Hub, which is not loaded; remove the key")
     config = AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
     if not config.is_encoder_decoder:
         raise ValueError(f"config.json: {config.model_type!r} is not an encoder-decoder, which translation needs")

@@ -69,8 +69,8 @@ def export_ctranslate2(
     output, types = Path(output), ctranslate2.get_supported_compute_types("cpu")
     if quantization == "int16" and quantization not in types:
         raise ValueError(
-            "quantization: CTranslate2 has no int16 on this processor, and would compute in int8; take one of "
-            f"{', '.join(sorted(types))}"
+            "quantization: CTranslate2 does not support int16 on this processor and would compute in int8; choose one "
+            f"of {', '.join(sorted(types))}"
         )
     require_fields(model.config, {**_EXPRESSIBLE, "d_v": model.config.d_k}, "CTranslate2")
     if others := model.generation_config.to_diff_dict().keys() - _SUPPORTED - {"transformers_version"}:
@@ -90,7 +90,7 @@ def export_ctranslate2(
             lines = (f"{source}\t{' '.join(targets)}\n" for source, targets in shortlist.items())
             (directory / "vmap.txt").write_text("".join(lines), encoding="utf-8")
     if quantization is not None and quantization.startswith("int8"):
-        warn_of_cut_sums()
+        warn_of_saturation()
     return output
 
 
@@ -160,14 +160,14 @@ def _copy(weight: torch.Tensor) -> torch.Tensor:
 
 
 @cache
-def warn_of_cut_sums() -> None:
+def warn_of_saturation() -> None:
     """Warn once if CTranslate2 computes 8-bit weights badly on this processor, and name a better type."""
     # MKL adds products correctly. It supports int16; oneDNN does not.
     by_mkl = "int16" in ctranslate2.get_supported_compute_types("cpu")
     if not by_mkl and not has_products_of("int8"):
         logging.getLogger(__name__).warning(
-            "int8: this processor has neither VNNI nor AMX, so that CTranslate2 cuts sums of products, and more "
-            'translations change; float32 is exact (--engine ctranslate2; an int8 export by compute_type="float32")'
+            "int8: this processor has neither VNNI nor AMX, so CTranslate2 saturates sums of products, which changes "
+            'more translations; float32 is exact (--engine ctranslate2; an int8 export by compute_type="float32")'
         )
 
 
@@ -193,7 +193,7 @@ class CTranslate2Translator(Engine):
         self.search = SearchOptions.from_fields(search, most_positions(directory))
         self.engine = ctranslate2.Translator(str(directory), **options)
         if self.engine.device == "cpu" and self.engine.compute_type.startswith("int8"):
-            warn_of_cut_sums()
+            warn_of_saturation()
 
     def n_best(self, sources: Sequence[Sequence[int]], search: SearchOptions | None = None) -> list[list[list[int]]]:
         search = search or self.search

@@ -38,9 +38,9 @@ class Engine(ABC):
 
     rule: Mapping[str, Any]
 
-    def hypotheses(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The best hypothesis of each source; sources and hypotheses are token ids with EOS."""
-        return [ranked[0] for ranked in self.n_best(sources)]
+    def hypotheses(self, sources: Sequence[Sequence[int]], **options: Any) -> list[list[int]]:
+        """The best hypothesis of each source; sources and hypotheses are token ids with EOS. Arguments as `n_best`."""
+        return [ranked[0] for ranked in self.n_best(sources, **options)]
 
     @abstractmethod
     def n_best(self, sources: Sequence[Sequence[int]], search: SearchOptions | None = None) -> list[list[list[int]]]:

@@ -22,7 +22,7 @@ from .engine import SEARCH, Engine, export_manifest, most_positions, origin
 
 logger = logging.get_logger(__name__)
 
-CACHE = Path(HF_HOME, "vaswani")  # of exports made on first use
+EXPORTS = Path(HF_HOME, "vaswani")  # made on first use
 
 # Names of engines to export to. Any other name is a directory.
 _TYPES = "int8|int8_float32|int8_float16|int8_bfloat16|int16|float16|bfloat16|float32"
@@ -82,14 +82,13 @@ class ExportedModel:
         """
         for name in options.keys() - SEARCH:
             if options[name] is not None and options[name] is not False:
-                raise ValueError(f"{name}: engines have no such option; leave it out, or translate without an engine")
+                raise ValueError(f"{name}: not supported with an engine; remove it, or translate without an engine")
         config, positions = self.model.config, self._positions
         Directions(config).require_tagged(input_ids)
         sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
         if any(len(source) > positions for source in sources):
             logger.warning_once(
-                f"a sentence has more tokens than the export takes, {positions}; the rest of it is not translated; "
-                "divide it"
+                f"a sentence has more tokens than the export takes, {positions}; the rest is not translated; split it"
             )
             sources = [ids if len(ids) <= positions else [*ids[: positions - 1], ids[-1]] for ids in sources]
         search = search_options(self.model, options)
@@ -107,13 +106,13 @@ def is_engine_name(name: str) -> bool:
 def no_export(name: str | Path) -> ValueError:
     """The error for a name of `--engine` that is neither an engine nor an export."""
     return ValueError(
-        f"engine: {name} is no export; name ctranslate2, ctranslate2:int8, onnx, or a directory that "
-        "recipes/export.py made"
+        f"engine: {name} is not an exported model; choose ctranslate2, ctranslate2:int8, onnx or a directory written "
+        "by recipes/export.py"
     )
 
 
 def engine_digest(directory: str | Path) -> str:
-    """Digest of the files of an export, by its manifest; raises a ValueError if the directory is no export."""
+    """Digest of the files of an export, by its manifest; raises a ValueError if the directory is not an export."""
     files = _require_manifest(Path(directory)).files
     return f"sha256 {content_digest({name: digest for name, (_, digest) in files.items()})}"
 
@@ -136,7 +135,7 @@ def import_exporter(name: str) -> tuple[Callable[..., Path], int, str]:
         return marian.export_marian, marian.POSITIONS, ""
     from . import onnx
 
-    return onnx.export_onnx, marian.POSITIONS, onnx.exporter_version()
+    return onnx.export_onnx, onnx.POSITIONS, onnx.exporter_version()
 
 
 def open_engine(directory: Path, device: torch.device) -> Engine:
@@ -175,13 +174,13 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
     fields = (*model.config.to_diff_dict().items(), *model.generation_config.to_diff_dict().items())
     options = sorted(f"{field}={value!r}" for field, value in fields if not field.startswith(_NOT_EXPORTED))
     digest = content_digest([origin(model, tokenizer), version, *options])
-    directory = CACHE / f"{digest[:32]}-{name.replace(':', '-')}"
+    directory = EXPORTS / f"{digest[:32]}-{name.replace(':', '-')}"
     if find_damage(directory) is None:
         return directory
-    with locked(CACHE / "exports", "engine", wait=True):
+    with locked(EXPORTS / "exports", "engine", wait=True):
         if (damage := find_damage(directory)) is not None:
-            reason = f"anew, since its {damage}" if directory.exists() else "once"
-            logger.warning(f"engine: {name} is made of the model, {reason}: {directory}")
+            occasion = f"again ({damage})" if directory.exists() else "once"
+            logger.warning(f"engine: exporting the model to {name} {occasion}: {directory}")
             weights = {"quantization": quantization} if quantization else {}
             if export_manifest(directory) is None:  # it is damaged
                 shutil.rmtree(directory, ignore_errors=True)

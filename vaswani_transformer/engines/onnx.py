@@ -90,8 +90,8 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """One or several steps of the decoder as a function of tensors, cache included.
 
-    One graph computes first and later steps: it projects those source positions to keys and values that the cache
-    lacks, all or none, so that an empty cache needs no branch (`use_cache_branch`).
+    One graph computes first and later steps without a branch (`use_cache_branch`): if the source cache is empty, it
+    projects all source positions to keys and values; otherwise it projects none.
     """
 
     def __init__(self, model: VaswaniForConditionalGeneration) -> None:

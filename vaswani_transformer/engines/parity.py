@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,7 +14,7 @@ from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.search_options_vaswani import SearchOptions
 from ..system.typed_json import Record
 from .engine import Engine
-from .transformers_engine import best_hypotheses
+from .transformers_engine import TransformersTranslator
 
 
 KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")
@@ -30,9 +29,11 @@ class Difference:
 
     Attributes:
         line: Number of the sentence in the text, from 1.
-        kind: One of `KINDS`: "tie", equal scores up to rounding; "rule", both find the same hypothesis when ours
-            searches by the engine's rule; otherwise (the weights differ, or the engine has a length limit or a
-            shortlist) the system whose hypothesis scores higher.
+        kind: One of `KINDS`.
+            - "tie": Both scores are equal up to rounding.
+            - "rule": Both find the same hypothesis when ours searches by the engine's rule.
+            - "ours_scores_higher", "exported_scores_higher": Neither; the weights differ, or the engine has a length
+              limit or a shortlist.
         source, ours, exported: Source and hypotheses as text.
         ours_score, exported_score: Normalised scores of both hypotheses, both computed by our model.
     """
@@ -92,10 +93,10 @@ def parity_report(
     model.eval()
     texts = [sentences[line].strip() for line in lines]
     sources = tokenizer(texts)["input_ids"]
-    search = partial(best_hypotheses, model, description="Translating with our model")
-    ours, exported = search(sources), engine.hypotheses(sources)
+    translator = TransformersTranslator(model, "our model")
+    ours, exported = translator.hypotheses(sources), engine.hypotheses(sources)
     differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
-    by_rule = search([sources[row] for row in differing], **engine.rule)
+    by_rule = translator.hypotheses([sources[row] for row in differing], **engine.rule)
     differences = []
     for row, same in zip(differing, by_rule, strict=True):
         first, second = (normalised_score(model, sources[row], each[row]) for each in (ours, exported))

@@ -61,15 +61,6 @@ def has_search_options(config: GenerationConfig) -> bool:
     return not {name for name in config.to_diff_dict() if name[0] != "_"} <= _NOT_SEARCH
 
 
-def drop_filled_length(config: GenerationConfig) -> None:
-    """Drop `max_length=20`, which has no effect beside `max_new_tokens_over_source`, but causes a warning.
-
-    `Seq2SeqTrainer` fills it in after each batch of `predict_with_generate`.
-    """
-    if has_filled_length(vars(config)):
-        config.max_length = None
-
-
 def merge_options(
     model: PreTrainedModel, generation_config: GenerationConfig | None, keywords: Mapping[str, Any]
 ) -> tuple[GenerationConfig, dict[str, Any]]:
@@ -137,7 +128,8 @@ class VaswaniGenerationMixin(GenerationMixin):
         if kwargs.get("encoder_outputs") is not None:  # a copy, since transformers repeats it in place for beams
             kwargs["encoder_outputs"] = as_encoder_outputs(kwargs["encoder_outputs"])
         lengths = self._prepare_source(inputs, kwargs)
-        drop_filled_length(self.generation_config)
+        if has_filled_length(vars(self.generation_config)):
+            self.generation_config.max_length = None
         kwargs.pop("labels", None)  # a trainer passes them along
         config, kwargs = merge_options(self, generation_config, named_cache(kwargs, CACHE))
         limit = SearchOptions.from_fields(vars(config), self.config.max_positions).limit

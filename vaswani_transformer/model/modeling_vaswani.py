@@ -42,8 +42,9 @@ from .attention_vaswani import (
     unpadded_attention_forward,
 )
 from .configuration_vaswani import VaswaniConfig
-from .generation_vaswani import VaswaniGenerationMixin, drop_filled_length, has_search_options, paper_generation_config
+from .generation_vaswani import VaswaniGenerationMixin, has_search_options, paper_generation_config
 from .keywords_vaswani import CACHE, as_encoder_outputs, strict_keywords
+from .search_options_vaswani import has_filled_length
 from .step_decoder_vaswani import has_hooks
 
 
@@ -633,7 +634,8 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
                 for name, tensor in state.items()
                 if name != "model.shared.weight"
             }
-        drop_filled_length(self.generation_config)
+        if has_filled_length(vars(self.generation_config)):
+            self.generation_config.max_length = None
         super().save_pretrained(*args, **kwargs)
 
     @property
@@ -662,7 +664,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
         return shifted.masked_fill(shifted.eq(-100), self.config.pad_token_id)
 
     def is_unmodified(self) -> bool:
-        """Whether `forward` is the one that `IncrementalDecoder` reimplements, in evaluation mode.
+        """Whether `IncrementalDecoder` would compute the same as `forward`.
 
         The decoder calls other layers, such as adapters and quantized ones, which may be of any class.
         """

@@ -410,7 +410,7 @@ def _scorer(
     loop = generate_kwargs.get("custom_generate")
     others: Sequence[PreTrainedModel] | None = () if loop is None else getattr(loop, "models", None)
     if others is None:  # no ensemble
-        raise ValueError("return_scores, return_alignment: are the model's; leave them out with custom_generate")
+        raise ValueError("return_scores, return_alignment: not available with this custom_generate; remove one")
     prefix = forced_prefix(model, generate_kwargs)
     # The start token is not forced.
     forced = 0 if prefix is None else len(prefix[0]) - int(prefix[0, 0] == model.config.decoder_start_token_id)
@@ -532,18 +532,18 @@ def _warn_of_long_sentences(model: PreTrainedModel, encoded: BatchEncoding, leng
     cut_off = [sum(part.special_tokens_mask.count(0) for part in row.overflowing) for row in encoded.encodings or ()]
     if longest is not None and any(sum(both) > longest for both in zip_longest(lengths, cut_off, fillvalue=0)):
         logger.warning_once(
-            f"a sentence has more tokens than the longest sentence trained on, {longest}; parts of it may stay "
-            "untranslated; divide it"
+            f"a sentence is longer than any training sentence ({longest} tokens), so part of it may be missing from "
+            "the translation; split it"
         )
 
 
 def _tag(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str | None, target: str | None
 ) -> str | None:
-    """As `Directions.tag`; also raises a ValueError if the tokenizer, such as NLLB's, names languages itself."""
+    """As `Directions.tag`; also raises a ValueError if the tokenizer, such as NLLB's, sets languages itself."""
     if (source or target) and hasattr(tokenizer, "set_src_lang_special_tokens"):
         raise ValueError(
-            f"src_lang, tgt_lang: {type(tokenizer).__name__} names languages itself: set its src_lang, and give "
-            f"forced_bos_token_id of the target language instead"
+            f"src_lang, tgt_lang: {type(tokenizer).__name__} sets languages itself; set `tokenizer.src_lang` and pass "
+            "`forced_bos_token_id`"
         )
     return Directions(model.config).tag(source, target)

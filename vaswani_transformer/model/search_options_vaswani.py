@@ -15,7 +15,10 @@ _GENERATED_PER_SOURCE_TOKEN = 16
 
 
 def has_filled_length(options: Mapping[str, Any]) -> bool:
-    """Whether options have `max_length=20` beside `max_new_tokens_over_source`, as `Seq2SeqTrainer` fills it in."""
+    """Whether options have `max_length=20` beside `max_new_tokens_over_source`, as `Seq2SeqTrainer` fills it in.
+
+    It has no effect, but transformers warns of it, so `generate` and `save_pretrained` drop it.
+    """
     return options.get(OVER_SOURCE) is not None and options.get("max_length") == 20
 
 

@@ -59,7 +59,7 @@ class DataArguments:
         "pairs are not reversed.",
         decides="inputs",
     )
-    synthetic_ratio: float = option(1.0, "As replay_ratio.", _RATIO, decides="weights")
+    synthetic_ratio: float = option(1.0, "Synthetic pairs per training pair in each epoch.", _RATIO, decides="weights")
     replay_test: list[str] | None = option(
         None,
         "As test: a second test set, such as that of the model to fine-tune, to see what it forgets.",
@@ -86,8 +86,7 @@ class DataArguments:
     vocab_size: int = option(37000, "Entries of the shared vocabulary.", COUNT, decides="data", paper=(37000, 32000))
     min_frequency: int | None = option(
         None,
-        "Least occurrences of two sub-words side by side to become one; a small corpus then has fewer entries than "
-        "vocab_size.",
+        "Minimum frequency of a byte-pair merge; a small corpus may then yield fewer than vocab_size entries.",
         COUNT,
         decides="data",
     )

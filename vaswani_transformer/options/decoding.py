@@ -120,7 +120,8 @@ class TranslationOptions(GenerationArguments):
     )
     split_sentences: bool = option(
         True,
-        "Translate lines sentence by sentence; if false, or with scores or the best of the beam, each as one.",
+        "Split each line into sentences and translate them separately. Lines are not split when false, with scores, or "
+        "with several hypotheses.",
         decides="translations",
     )
     return_scores: bool = option(
@@ -130,7 +131,7 @@ class TranslationOptions(GenerationArguments):
         decides="translations",
     )
     return_alignment: bool = option(
-        False, "Write these and the word alignment, in Pharaoh format, into .jsonl.", decides="translations"
+        False, "Write scores and word alignments (Pharaoh format) to .jsonl.", decides="translations"
     )
     engine: str | None = option(
         None,

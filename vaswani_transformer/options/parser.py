@@ -83,15 +83,13 @@ class RecipeParser(HfArgumentParser):
         names = tuple(name for name in names if "-" not in name.lstrip("-"))
         field = names[0].lstrip("-")
         is_shown = is_shown and (self._shown is None or field in self._shown)
-        if not (is_shown or "--help" in names or "--help_all" in sys.argv):
+        if is_shown or "--help" in names or "--help_all" in sys.argv:
+            kwargs["help"] = self._help(field, kwargs.get("help"), kwargs.get("default"))
+        else:
             kwargs["help"] = argparse.SUPPRESS
-        elif f"--{field.removeprefix('no_')}" in self._option_string_actions:  # the opposite of an option
-            kwargs["help"] = f"The same as --{field.removeprefix('no_')} false."
-        elif "help" in kwargs and kwargs.get("default") not in (None, "", [], {}, argparse.SUPPRESS):
-            kwargs["help"] += " (default: %(default)s)"
         for name in ("decides", "interval", "paper"):
             kwargs.pop(name, None)
-        if field != "h" and len(names) > 1:
+        if field != "h" and len(names) > 1:  # an alias, such as --from
             kwargs["dest"], names = field, names[1:]
         heading = None if field in _FIRST else self._headings.get(field.removeprefix("no_"), self._headings.get(field))
         if heading is None:
@@ -99,6 +97,13 @@ class RecipeParser(HfArgumentParser):
         if heading not in self._groups:
             self._groups[heading] = self.add_argument_group(heading)
         return self._groups[heading].add_argument(*names, **kwargs)
+
+    def _help(self, field: str, text: str | None, default: object) -> str | None:
+        """The help of an option: its text and a default that says something; for --no_x, that it is --x false."""
+        if (positive := f"--{field.removeprefix('no_')}") in self._option_string_actions:
+            return f"The same as {positive} false."
+        says_nothing = text is None or default in (None, "", [], {}, argparse.SUPPRESS)
+        return text if says_nothing else f"{text} (default: %(default)s)"
 
     def error(self, message: str) -> NoReturn:
         if os.environ.get("LOCAL_RANK", "0") != "0":  # the machine's first process prints it

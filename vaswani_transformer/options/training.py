@@ -37,7 +37,7 @@ _UNUSED = {
     "predict_with_generate": "set eval_bleu instead, the number of sentences to translate",
 }
 
-_UNLIMITED = 1_000_000  # steps, more than max_minutes allow
+_UNLIMITED = 1_000_000_000  # steps; max_minutes end the training much earlier
 
 
 class ConfigWithVariants(Protocol):
@@ -366,7 +366,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             ValueError: The precision is fp16, on a CPU.
         """
         if precision == "fp16" and self.use_cpu:
-            raise ValueError("fp16: the CPU would train in float32 instead; leave it out, or choose bf16")
+            raise ValueError("precision: fp16 needs a GPU; choose float32 or bf16")
         self.precision = cast(Precision, precision)
         self.bf16, self.fp16 = precision == "bf16", precision == "fp16"
         self.mixed_precision = precision if self.bf16 or self.fp16 else "no"  # the trainer reads it

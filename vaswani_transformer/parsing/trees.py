@@ -17,7 +17,7 @@ def read_trees(path: str | Path) -> Iterator[Tree]:
     """The trees of a file (plain, .gz, .bz2, .xz, .zst), each on one or several lines.
 
     Raises:
-        ValueError: A tree is malformed, or there is other text; the message names the file and the line of its begin.
+        ValueError: A tree is malformed, or there is other text; the message names the file and the tree's first line.
         OSError: There is no such file.
     """
     lines: list[str] = []

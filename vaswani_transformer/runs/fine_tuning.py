@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from transformers import PreTrainedConfig
+from transformers import GenerationConfig, PreTrainedConfig
 
 from ..data.preparation import with_languages
 from ..data.prepared_directory import TrainingData
@@ -19,6 +19,7 @@ from ..options.arguments import refuse_unused
 from ..options.data import DataArguments
 from ..options.parser import RecipeParser
 from ..options.training import ModelArguments, RecipeTrainingArguments
+from ..system.console import errors_begin_with
 from ..system.manifests import matching_files_digest
 from ..training.schedule import noam_learning_rate
 from .records import ParentModel, RunRecord
@@ -122,7 +123,8 @@ def open_parent(args: ModelArguments, data: DataArguments) -> tuple[SavedModel |
     refuse_unused(args, dict.fromkeys(architecture, decided))
     refuse_unused(data, dict.fromkeys(_TOKENIZER, "the tokenizer of --model is used"))
     parent = open_model(args.model, model_type="vaswani")
-    parent.require_savable_search()
+    with errors_begin_with(f"{parent.place}: generation_config.json"):
+        GenerationConfig.from_pretrained(parent.directory).validate(strict=True)  # as saving does
     data = with_languages(data, parent.config)
     _require_directions(parent, data)
     for_targets(parent.tokenizer)  # refuses a tokenizer that cannot encode them

@@ -57,7 +57,7 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
             status = error.status if isinstance(error, Interrupted) else 128 + signal.SIGINT
         elif (cause := _lost_process(error)) is not None:
             time.sleep(_FIRST_CAUSE)
-            message = f"another process has ended, is stopped or cut off ({cause}){advice}"
+            message = f"another process exited, stopped or lost its connection ({cause}){advice}"
             is_lost = True
         elif (message := _fault(error)) is None:
             raise

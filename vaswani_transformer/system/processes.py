@@ -1,8 +1,8 @@
 """The process group: starting, joining and leaving it, and sharing results and errors among its ranks.
 
-A rank that has died, is stopped or cut off ends the others: torchrun and accelerate's launcher kill them, gloo sees the
-closed connection, and a collective operation has a timeout. If one rank may work for hours, the others therefore wait
-outside of collective operations, in the group's store.
+A rank that exits, stops or loses its connection ends the others: torchrun and accelerate's launcher kill them, gloo
+sees the closed connection, and a collective operation has a timeout. If one rank may work for hours, the others
+therefore wait outside of collective operations, in the group's store.
 
     on_main_process      one rank works, all get its result or error
     on_each_machine      one rank of each machine works, all on it get its result, and all get the first error
@@ -25,6 +25,7 @@ from datetime import timedelta
 from functools import cache, partial
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 # Default arguments of its functions capture the process group that exists at the first import. If
@@ -77,11 +78,7 @@ def start_processes(program: str, options: Namespace) -> None:
     if is_launched or (torch.accelerator.is_available() and not options.use_cpu):
         return
     name, cores = program_name(program), min(torch.get_num_threads(), available_cores())
-    # Each process needs a sentence of every batch; the batch of the longest sentences has the fewest. None: the corpus
-    # decides.
-    longest = [tokens // options.max_length for tokens in (options.source_tokens, options.target_tokens) if tokens]
-    most = min(cores, _MOST_PROCESSES, options.virtual_ranks or _MOST_PROCESSES, *longest)
-    count = options.processes or max(1, most)
+    count = options.processes or _useful_processes(options, cores)
     if count == 1:
         return
     if options.processes is None and name == program:
@@ -92,7 +89,7 @@ def start_processes(program: str, options: Namespace) -> None:
     print(f"{name}: {count} processes of {each} divide every batch; --processes 1 starts no other", file=sys.stderr)
     torch.set_num_threads(threads)
     _stores.append(TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False))
-    os.environ |= {
+    os.environ |= {  # where torch and accelerate look for the group, in this process too
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(_stores[-1].port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",  # this process already serves the store
@@ -108,6 +105,13 @@ def start_processes(program: str, options: Namespace) -> None:
         numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), LAUNCHER: "SIGKILL"}
         command, environment = [sys.executable, *sys.orig_argv[1:]], {**os.environ, **numbers}
         subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=end)
+
+
+def _useful_processes(options: Namespace, cores: int) -> int:
+    """The most processes that train faster: each has a core, and a sentence of every batch."""
+    # The batch of the longest sentences has the fewest. Without token budgets, the corpus decides.
+    longest = [tokens // options.max_length for tokens in (options.source_tokens, options.target_tokens) if tokens]
+    return max(1, min(cores, _MOST_PROCESSES, options.virtual_ranks or _MOST_PROCESSES, *longest))
 
 
 def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = None) -> None:
@@ -246,6 +250,11 @@ def _store() -> Store:
 def may_synchronize(args: TrainingArguments, step: int) -> bool:
     """Whether ranks exchange numbers at a step: on several GPUs every tenth, since the host waits for the device."""
     return args.world_size == 1 or args.device.type == "cpu" or step % 10 == 0
+
+
+def derived_seed(*numbers: int) -> int:
+    """A 32-bit seed for a part of the work, whichever process does it: a hash of non-negative integers."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 @contextmanager

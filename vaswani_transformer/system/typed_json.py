@@ -35,7 +35,7 @@ class Record:
 
     def save(self, path: str | Path) -> None:
         """Write a file atomically."""
-        atomic_write(path, json.dumps(to_json(self), indent=2, ensure_ascii=False, default=str) + "\n")
+        atomic_write(path, json.dumps(to_json(self), indent=2, ensure_ascii=False) + "\n")
 
 
 def to_json(value: Any) -> Any:

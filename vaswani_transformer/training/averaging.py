@@ -88,9 +88,9 @@ class CheckpointAveraging(TrainerCallback):
     def check(self, args: TrainingArguments) -> None:
         """Raise the ValueError that `train()` would raise, before any expensive work."""
         if args.load_best_model_at_end:
-            raise ValueError("load_best_model_at_end: it excludes the averaging of checkpoints; set one or the other")
+            raise ValueError("load_best_model_at_end: cannot be combined with checkpoint averaging; disable one")
         if not isinstance(args, VaswaniTrainingArguments) and 0 < (args.save_total_limit or 0) < self.last:
-            raise ValueError(f"save_total_limit: {self.last} checkpoints are to be averaged; keep as many")
+            raise ValueError(f"save_total_limit: must be at least {self.last}, the number of checkpoints to average")
         if args.save_strategy == SaveStrategy.NO and self.every_minutes is None:
             raise ValueError(
                 "save_strategy: there will be no checkpoints to average; give steps or epoch, or every_minutes "

@@ -1,10 +1,9 @@
-"""Callbacks of a training: totals, limits, early stopping, progress, seeds."""
+"""Callbacks that count, limit, show and seed a training."""
 
 import sys
 import time
 from typing import Any
 
-import numpy as np
 import torch
 from accelerate.utils import broadcast
 from tqdm import tqdm
@@ -12,7 +11,7 @@ from transformers import ProgressCallback, TrainerCallback, TrainerControl, Trai
 from transformers.trainer_callback import ExportableState
 from transformers.utils import logging
 
-from ..system.processes import may_synchronize
+from ..system.processes import derived_seed, may_synchronize
 
 
 logger = logging.get_logger(__name__)
@@ -208,11 +207,6 @@ class TrainingProgress(ProgressCallback):
 
     def _done(self, state: TrainerState) -> float:
         return state.global_step if self.max_minutes is None else (time.monotonic() - self._began) / 60
-
-
-def derived_seed(*numbers: int) -> int:
-    """A 32-bit seed for a part of the work, whichever process does it: a hash of non-negative integers."""
-    return int(np.random.SeedSequence(numbers).generate_state(1)[0])
 
 
 class SeedByRank(TrainerCallback):

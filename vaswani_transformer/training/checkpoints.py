@@ -87,7 +87,9 @@ def remove_incomplete(output_dir: str | Path) -> None:
     """Delete the remains of interrupted saves and deletions; a warning names each unfinished checkpoint."""
     staging = Path(output_dir, STAGING_NAME)
     for directory in list_checkpoints(staging).values():
-        logger.warning(f"{Path(output_dir, directory.name)}: skipped, the training ended while it was written")
+        logger.warning(
+            f"{Path(output_dir, directory.name)}: incomplete: training stopped while it was being written; ignored"
+        )
     shutil.rmtree(staging, ignore_errors=True)
 
 

@@ -82,7 +82,7 @@ def training_flops(config: PreTrainedConfig, sentences: int, source_length: int,
 
 def _attention_multiply_adds(config: PreTrainedConfig, target_length: int, source_length: int) -> int:
     """Multiply-adds of multi-head attention (3.2.2) in a sentence: `target_length` queries, `source_length` keys."""
-    heads = config.num_heads * (config.d_k + config.d_v)  # W^Q and W^K, W^V and W^O are as wide
+    heads = config.num_heads * (config.d_k + config.d_v)  # W^Q and W^K have width d_k; W^V and W^O have width d_v
     projections = (target_length + source_length) * config.d_model * heads
     scores_and_values = target_length * source_length * heads
     return projections + scores_and_values

@@ -23,7 +23,7 @@ from torch import distributed
 from torch.utils.data import DataLoader
 
 from ..data.batching import TokenBudgetBatchSampler
-from .callbacks import derived_seed
+from ..system.processes import derived_seed
 from .trainer import VaswaniTrainer
 
 

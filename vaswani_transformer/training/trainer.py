@@ -20,12 +20,13 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput
 
 from ..data.batching import MixedCorpus, TokenBudgetBatchSampler
 from ..options.training import VaswaniTrainingArguments
+from ..system.console import errors_begin_with
 from ..system.files import file_errors_as_os_error, publish
 from ..system.manifests import MODEL_FILES, Manifest
-from ..system.processes import all_ranks_or_none
+from ..system.processes import all_ranks_or_none, derived_seed
 from ..system.signals import LoaderSignals
 from .averaging import CheckpointAveraging
-from .callbacks import SeedByRank, TrainingTotals, derived_seed
+from .callbacks import SeedByRank, TrainingTotals
 from .checkpoints import (
     STAGING_NAME,
     list_checkpoints,
@@ -251,10 +252,8 @@ class VaswaniTrainer(Seq2SeqTrainer):
         if self.train_dataset is None:
             raise ValueError("train_dataset: there is none to train on; give one to the trainer")
         if isinstance(self.model, PreTrainedModel):  # with PEFT's adapters, none is saved
-            try:
+            with errors_begin_with("generation_config"):
                 self.model.generation_config.validate(strict=True)  # as saving does after a change of an option
-            except ValueError as error:
-                raise ValueError(f"generation_config: {' '.join(str(error).split())}") from None
         checkpoint = None
         if resume_from_checkpoint is True:
             checkpoint = newest_complete_checkpoint(self.args.output_dir)
@@ -387,9 +386,8 @@ def _training_rows(rows: Any) -> Dataset:
     """
     if not hasattr(rows, "__len__") or isinstance(rows, Mapping):
         raise ValueError(
-            f"train_dataset: must have a length and numbered rows, over which batches are planned, unlike "
-            f"{type(rows).__name__}; give a datasets.Dataset, such as Dataset.from_generator makes, or a torch Dataset "
-            f"with a length"
+            f"train_dataset: {type(rows).__name__} has no length or no integer indices, which batch planning needs; "
+            "pass a datasets.Dataset, such as Dataset.from_generator makes, or a torch Dataset with a length"
         )
     if not isinstance(rows, Dataset):
         rows = Dataset.from_list([rows[index] for index in range(len(rows))])

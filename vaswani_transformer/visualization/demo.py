@@ -75,7 +75,9 @@ def demo_page(
         gr.HTML(f"<h1>{html.escape(title)}</h1>")
         with gr.Row():
             with gr.Column():
-                source = gr.Textbox(label="Text", lines=4, max_length=2000, placeholder="Shift and Enter translate it.")
+                source = gr.Textbox(
+                    label="Text", lines=4, max_length=2000, placeholder="Press Shift+Enter to translate."
+                )
                 start = gr.Button("Translate", variant="primary")
             with gr.Column():
                 translation = gr.Textbox(label="Translation", lines=4, interactive=False)
