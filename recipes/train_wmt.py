@@ -92,7 +92,8 @@ def train_and_score(
         scores |= score_copy(data, data_args.languages)
         examples = choose_examples(data, data_args.languages, translations["test"]) if "test" in translations else None
         named = origin and replace(origin, name=str(published(origin.name)))
-        record = RunRecord(**vars(results), **scores, parent=named, examples=examples, robustness=robustness)
+        others = {"parent": named, "examples": examples, "robustness": robustness}
+        record = RunRecord(**{**vars(results), **others, **scores})
         plot_lengths(record, Path(args.output_dir, "bleu_by_source_length.png"))
         if robustness:
             plot_robustness(robustness, Path(args.output_dir, "robustness.png"))

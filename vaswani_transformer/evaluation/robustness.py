@@ -168,12 +168,12 @@ def robustness(
         expected = [[ignore(text) for text in references[index]] for index, _ in rows]
         plain = [ignore(translations[sources[index]]) for index, _ in rows]
         after = [ignore(translations[text]) for _, text in rows]
-        bleus = (sacrebleu_score(side, expected, languages[1]).score for side in (plain, after))
-        chrfs = (chrf_score(side, expected).score for side in (plain, after))
-        return ChangedLines(len(rows), *bleus, *chrfs, same=sum(map(operator.eq, plain, after)))
+        plain_bleu, bleu = (sacrebleu_score(side, expected, languages[1]).score for side in (plain, after))
+        plain_chrf, chrf = (chrf_score(side, expected).score for side in (plain, after))
+        return ChangedLines(len(rows), plain_bleu, bleu, plain_chrf, chrf, sum(map(operator.eq, plain, after)))
 
     def has_copied(kind: str, text: str, string: str) -> bool:
-        return numbers_agree(text, translations[text]) if "numbers" in kind else string in translations[text]
+        return numbers_agree(text, translations[text], languages) if "numbers" in kind else string in translations[text]
 
     copied = {kind: sum(has_copied(kind, *each) for each in rows) for kind, rows in to_copy.items()}
     return Robustness(
