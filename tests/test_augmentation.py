@@ -40,7 +40,7 @@ def test_a_name_is_capitalised_inside_both_sides_and_nowhere_in_lower_case():
         ("capitals", ("Use %s in <b>Köln</b>.", "%s, Straße."), ("USE %s IN <b>KÖLN</b>.", "%s, STRASSE.")),
         ("capitals", ("Please call.", "请回电。"), ("PLEASE CALL.", "请回电。")),
         ("capitals", ("请回电。", "Please call."), None),
-        ("capitals", ("<b>请 Tom 回电。</b> www.a.org", "<b>Call Tom.</b> www.a.org"), None),
+        ("capitals", ("<b>请 Tomoki 回电。</b> www.a.org", "<b>Call Tomoki.</b> www.a.org"), None),
         ("title case", ("I don't know {name}.", "J'ignore {name}."), ("I Don't Know {name}.", "J'ignore {name}.")),
         ("final mark", ("Who is it?", "Qui est-ce ?"), ("Who is it", "Qui est-ce")),
         ("final mark", ("很好。", "Very good!"), ("很好", "Very good")),

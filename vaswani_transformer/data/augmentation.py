@@ -192,5 +192,5 @@ def _in_title_case(text: str) -> str:
 
 
 def _has_case(text: str) -> bool:
-    """Whether most letters of a text have two cases."""
-    return 2 * sum(letter.lower() != letter.upper() for letter in text) > sum(map(str.isalpha, text))
+    """Whether nearly all letters of a text have two cases."""
+    return 10 * sum(letter.lower() != letter.upper() for letter in text) > 9 * sum(map(str.isalpha, text))
