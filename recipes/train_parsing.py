@@ -126,6 +126,7 @@ def refuse_unused_options(
         **dict.fromkeys(mixing, "silver and gold_copies mix treebanks"),
         **dict.fromkeys(vocabulary, "byte pairs are learned from all trees; leave it out"),
         **dict.fromkeys(("target_language", "both_directions"), "parsers have no other; leave it out"),
+        "augment": "trees are not changed; leave it out",
     }
     refuse_unused(data_args, instead)
     refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
+from vaswani_transformer.data.cleaning import clean_corpus, describe_cleaning, encode_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
 
 
@@ -50,6 +50,13 @@ def test_pairs_are_dropped_and_counted_by_the_first_reason(lengths, max_length, 
     cleaned, totals = clean_corpus(encoded_of(lengths), max_length, max_ratio)
     assert totals == {reason: fates.count(reason) for reason in ("empty", "too_long", "ratio", "kept")}
     assert cleaned["row"][:] == [row for row, reason in enumerate(fates) if reason == "kept"]
+
+
+def test_augmented_pairs_are_told_apart_from_dropped_ones():
+    counts = {"empty": 1, "too_long": 0, "ratio": 2, "kept": 1097}
+    assert describe_cleaning(counts) == "1,097 sentence pairs (dropped: empty 1, too_long 0, ratio 2)"
+    expected = "1,097 sentence pairs (added by augmentation: 100; dropped: empty 1, too_long 0, ratio 2)"
+    assert describe_cleaning({**counts, "augmented": 100}) == expected
 
 
 def test_nothing_left_is_refused_with_the_reasons():

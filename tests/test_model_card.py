@@ -60,6 +60,14 @@ def test_card_is_read_back_with_the_measured_numbers(results, tmp_path):
         assert fact in card.text, fact
 
 
+def test_the_card_tells_how_many_pairs_were_augmented(results, tmp_path):
+    results["data"]["cleaning"]["augmented"] = 2900
+    results["data"]["augment"] = 0.1
+    text = write(tmp_path / "README.md", results).text
+    assert "dropped: 3 empty, 2 too_long, 1 ratio.\n- Augmentation: 2,900 changed copies of pairs, added before" in text
+    assert "(`--augment 0.1`)\n- Attribution" in text
+
+
 def test_pathologies_are_told_if_the_run_counted_them(results, tmp_path):
     assert "Pathologies" not in write(tmp_path / "README.md", results).text
     results["test"]["pathologies"] = {"sentences": 200, "lines": {"blank": [7], "copied": [1, 2, 3]}}

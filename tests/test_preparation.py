@@ -329,3 +329,23 @@ def test_both_directions_alternate_and_begin_with_the_tag_of_their_target(files,
             assert row["labels"] == tokenizer(pair[target].strip()).input_ids
     with pytest.raises(ValueError, match="both_directions"):
         load_corpora(replace(args, both_directions=False), output)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_only_the_training_corpus_is_augmented_in_each_direction(files, output, directions):
+    files = {**files, "replay": files["train"]}
+    args = arguments(files, augment=0.2, both_directions=directions == 2)
+    data = load_corpora(args, output)
+    added = directions * round(0.2 * len(PAIRS))
+    counts = data.cleaning["train"]
+    assert counts.pop("augmented") == added
+    assert sum(counts.values()) == directions * len(PAIRS) + added
+    assert len(data.encoded["test"]) == len(HELD_OUT)
+    assert data.cleaning["replay"]["kept"] == 60 * directions
+
+    sources = [
+        text.strip() for text in data.tokenizer.batch_decode(data.train["input_ids"][:], skip_special_tokens=True)
+    ]
+    expected = [text for pair in PAIRS[1:31] + PAIRS[32:62] for text in pair[:directions]]
+    assert sources[: len(expected)] == sources[counts["kept"] :] == expected
+    assert not set(sources) <= set(expected)

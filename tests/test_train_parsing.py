@@ -102,6 +102,7 @@ def test_gold_trees_have_their_tags(keeps_tags, settings, tmp_path):
         ({"eval_bleu": 4}, "eval_bleu: has no effect here; parsers are scored by F1"),
         ({"tokenizer": "x"}, "tokenizer: has no effect here; byte pairs are learned"),
         ({"both_directions": True}, "both_directions: has no effect here; parsers have no other"),
+        ({"augment": 0.1}, "augment: has no effect here; trees are not changed"),
     ],
 )
 def test_mistakes_are_one_line(changes, message, settings):

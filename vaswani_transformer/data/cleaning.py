@@ -79,6 +79,7 @@ def clean_corpus(
 
 
 def describe_cleaning(counts: Mapping[str, int]) -> str:
-    """Number of sentence pairs kept, and dropped by reason."""
-    dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.items() if reason != "kept")
-    return f"{counts['kept']:,} sentence pairs (dropped: {dropped})"
+    """Number of sentence pairs kept, dropped by reason, and "augmented", added before cleaning."""
+    dropped = ", ".join(f"{name} {count:,}" for name, count in counts.items() if name not in ("kept", "augmented"))
+    added = f"added by augmentation: {counts['augmented']:,}; " if "augmented" in counts else ""
+    return f"{counts['kept']:,} sentence pairs ({added}dropped: {dropped})"

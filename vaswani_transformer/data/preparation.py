@@ -31,6 +31,7 @@ from ..system.manifests import (
 )
 from ..system.processes import end_forks_with_this_process
 from ..system.processor import available_cores
+from .augmentation import augment_corpus
 from .cleaning import clean_corpus, encode_corpus
 from .corpora import Corpus, choose_direction, evenly_spaced, resolve_languages, sentences
 from .overlap import count_in_train
@@ -177,8 +178,9 @@ def _tags(args: DataArguments) -> list[str]:
 
 def _learn_tokenizer(corpus: Dataset, args: DataArguments) -> VaswaniTokenizer:
     sample = corpus.select(evenly_spaced(len(corpus), args.tokenizer_sample))
+    augmented = augment_corpus(sample, *args.languages, args.augment)  # for whole words in capitals
     return VaswaniTokenizer.train(
-        sentences(sample, args.languages),
+        sentences(augmented, args.languages),
         args.vocab_size,
         args.tokenizer_model,
         show_progress=False,
@@ -204,16 +206,24 @@ def _encode(
 ) -> tuple[Dataset, dict[str, int]]:
     """Encode the pairs of a corpus, and count cleaning; corpora for scoring keep all pairs, and their text.
 
+    Pairs of "train" are augmented first, apart for each direction, since some changes are in the source alone.
     With both directions, the reverse of each pair follows it, and each source has the tag of its target language.
     Synthetic pairs are not reversed, since the model would learn to write their machine-translated side.
     """
     source_tag, target_tag = _tags(args) or (None, None)
-    rows, text = encode_corpus(corpus, tokenizer, *args.languages, num_proc, target_tag), corpus
+
+    def encode(languages: tuple[str, str], tag: str | None) -> Dataset:
+        pairs = augment_corpus(corpus, *languages, args.augment, num_proc) if split == "train" else corpus
+        return encode_corpus(pairs, tokenizer, *languages, num_proc, tag)
+
+    rows, text = encode(args.languages, target_tag), corpus
     if args.both_directions and split != "synthetic":
-        back = encode_corpus(corpus, tokenizer, *args.languages[::-1], num_proc, source_tag)
-        rows, text = interleave_datasets([rows, back]), interleave_datasets([corpus, corpus])
+        rows = interleave_datasets([rows, encode(args.languages[::-1], source_tag)])
+        text = interleave_datasets([corpus, corpus])
     if split in TRAINED_ON:
-        return clean_corpus(rows, args.max_length, args.max_ratio)
+        kept, counts = clean_corpus(rows, args.max_length, args.max_ratio)
+        added = len(rows) - len(text)
+        return kept, counts | ({"augmented": added} if added else {})
     return concatenate_datasets([rows, text], axis=1), {"kept": len(rows)}
 
 

@@ -35,7 +35,7 @@ class TrainingData:
     Attributes:
         tokenizer: The tokenizer that encoded them.
         train: Encoded pairs, cleaned: the training corpus, then the corpora that are mixed in.
-        cleaning: For each training corpus, the number of pairs dropped, by reason, and "kept".
+        cleaning: For each training corpus, the number of pairs dropped, by reason, "kept", and added as "augmented".
         text: Held-out corpora, by split.
         encoded: Held-out corpora, encoded. With both directions, "test_reverse" is the reverse of "test".
         language_tags: Ids of the tags, by language; None with one direction and no tags.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from .arguments import COUNT, Interval, option, refuse_unused
+from .arguments import COUNT, SHARE, Interval, option, refuse_unused
 
 
 # Corpora whose pairs are drawn anew for each epoch, all corpora that are cleaned and trained on, and all splits.
@@ -78,6 +78,13 @@ class DataArguments:
     max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT, decides="data")
     max_ratio: float = option(
         5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1), decides="data"
+    )
+    augment: float = option(
+        0.0,
+        "Share of the pairs of train that are added once more, with changes: other names and numbers, capitals, no "
+        "final mark, added URLs and emoji on both sides; other quotation marks and typing errors in the source.",
+        SHARE,
+        decides="data",
     )
     tokenizer: str | None = option(
         None, "A saved tokenizer; by default one is trained on the training corpus.", decides="inputs"

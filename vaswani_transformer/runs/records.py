@@ -51,7 +51,7 @@ class RunData:
     Attributes:
         source_language, target_language: Codes of the languages.
         train, test: Files, or the name of a dataset.
-        cleaning: Number of sentence pairs "kept", and dropped by reason.
+        cleaning: Number of sentence pairs "kept", and dropped by reason; and "augmented", added before cleaning.
         dataset_config: Configuration of the datasets on the Hub.
         max_length: Sub-words of the longest sentence kept.
         license: License of the model.

@@ -1,0 +1,196 @@
+"""Changed copies of pairs, from which a model learns to copy names and numbers, and to read careless text.
+
+The changes are like OpusTrainer's modifiers (Bogoychev et al., 2023, https://arxiv.org/abs/2311.14838).
+"""
+
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+from datasets import Dataset, concatenate_datasets
+
+from .copied_strings import KINDS, copied_strings
+from .corpora import evenly_spaced
+
+
+# By weight. Names and numbers are first, since few pairs have any; about a fourth of the other changes are capitals.
+_CHANGES = {"copies": 99, "frame": 3, "capitals": 4, "title case": 1, "final mark": 2, "quotes": 3, "typing errors": 2}
+
+# Made strings: "W" is a made word, "N" a made name, "E" an emoji, and a digit the largest one in its place.
+_MADE = {
+    "URLs": ("https://www.W.com/W", "http://W.org", "www.W.net/W?W=99"),
+    "e-mail addresses": ("W@W.com", "W.W@W.org", "W99@W.net"),
+    "placeholders": ("%s", "%d", "%(W)s", "{9}", "{W}"),
+    "emoji": ("E", "EE"),
+    "numbers": ("23:59", "#99999", "99-9999", "+99 999 9999999"),
+    "names": ("N", "N N"),
+}
+_EMOJI = (range(0x2600, 0x27C0), range(0x1F300, 0x1F650), range(0x1F600, 0x1F650), range(0x1F900, 0x1FA00))
+_FRAMES = ("{0} {1}", "{1} {0}", "{1}: {0}", "{0} ({1})", "<b>{0}</b>", "<i>{0}</i>")
+
+# A word that may be a name: not after an article, nor where another name would be elided, as in "d'Anna".
+_ARTICLES = (
+    r"(?<!\ba )(?<!\b(?:an|au|du|el|il|im|la|un|[cdjlmnst]e) )(?<!\beine )(?<!\beine[mnrs] )"
+    r"(?<!\b(?:aux|das|de[lmnrs]|die|ein|ins|l[aeo]s|que|the|une|vom|zu[mr]) )"
+)
+_NAME = re.compile(rf"(?<![\w'’-])(?i:{_ARTICLES})[^\W\d_]{{3,}}(?![\w'’-])")
+_INSIDE = re.compile(r"(?<=[\w,] )" + _NAME.pattern)  # a sentence, not at its start
+_NAME_SAMPLE = 100_000  # pairs
+_FINAL_MARK = re.compile(r"(?<=[^\s.!?]{2})\s?[.!?。！？।]\s*$")  # not of an abbreviation, such as "p.m."
+_STRAIGHT = str.maketrans("’‘“”„", '\'\'"""')
+
+Names = Mapping[str, list[str]]  # all names, by each name
+
+
+def augment_corpus(
+    corpus: Dataset, source_language: str, target_language: str, share: float, num_proc: int | None = None
+) -> Dataset:
+    """Add a share of a corpus's pairs once more, each with one or two changes.
+
+    Names, numbers, case, final marks and added strings change alike on both sides; quotation marks and typing errors in
+    the source alone. The other direction has the same pairs. A pair with a blank side is added unchanged.
+
+    Returns:
+        The corpus, followed by `round(share * len(corpus))` changed copies.
+    """
+    if not (count := round(share * len(corpus))):
+        return corpus
+    languages = source_language, target_language
+    chosen = np.random.default_rng(0).choice(len(corpus), count, replace=False)
+    sample = corpus.select(evenly_spaced(len(corpus), _NAME_SAMPLE))
+    names = find_names([pair[each] or "" for each in languages] for pair in sample["translation"])
+
+    def change(row: dict[str, dict[str, str | None]], index: int) -> dict[str, dict[str, str]]:
+        source, target = (row["translation"][each] or "" for each in languages)
+        changed = change_pair(source, target, names, random.Random(index))
+        return {"translation": dict(zip(languages, changed, strict=True))}
+
+    copies = corpus.select(np.sort(chosen)).map(change, with_indices=True, num_proc=num_proc, desc="Augmenting")
+    return concatenate_datasets([corpus, copies])
+
+
+def find_names(pairs: Iterable[Iterable[str]]) -> Names:
+    """Find words that are capitalised inside a sentence on both sides of a pair, and nowhere in lower case."""
+    shared, ordinary = set[str](), set[str]()
+    for pair in pairs:
+        shared |= set.intersection(*(set(filter(str.istitle, _INSIDE.findall(text))) for text in pair))
+        ordinary.update(word for text in pair for word in re.findall(r"[^\W\d_]+", text) if word.islower())
+    names = sorted(name for name in shared if name.lower() not in ordinary)
+    return dict.fromkeys(names, names)
+
+
+def change_pair(source: str, target: str, names: Names, rng: random.Random) -> tuple[str, str]:
+    """Make the first one or two changes, in a random order, that apply to a pair; none if a side is blank."""
+    weights, left = list(_CHANGES.values()), rng.choice((1, 2))
+    for kind in dict.fromkeys(rng.sample(list(_CHANGES), sum(weights), counts=weights)):
+        if left and source.strip() and target.strip():
+            changed = apply_change(kind, source, target, names, rng)
+            left -= changed != (source, target)
+            source, target = changed
+    return source, target
+
+
+def apply_change(kind: str, source: str, target: str, names: Names, rng: random.Random) -> tuple[str, str]:
+    """Make one change; the pair is unchanged if it does not apply."""
+    match kind:
+        case "copies":
+            return _with_other_copies(source, target, names, rng)
+        case "frame":
+            frame, made = rng.choice(_FRAMES), _make(rng.choice(list(_MADE)), rng)
+            return frame.format(source, made), frame.format(target, made)
+        case "capitals" | "title case" if _has_case(_rewrite(source, str, lambda *_: "")):
+            in_case = str.upper if kind == "capitals" else _in_title_case
+            return _rewrite(source, in_case), _rewrite(target, in_case)
+        case "final mark" if _FINAL_MARK.search(source) and _FINAL_MARK.search(target):
+            return _FINAL_MARK.sub("", source), _FINAL_MARK.sub("", target)
+        case "quotes":
+            typographic = re.sub(r"(?<=\w)'(?=\w)", "’", re.sub(r'"([^"]+)"', r"“\1”", source))
+            straight = source.translate(_STRAIGHT)
+            return typographic if straight == source else straight, target
+        case "typing errors":
+            return _mistype(source, target, rng), target
+    return source, target
+
+
+def _with_other_copies(source: str, target: str, names: Names, rng: random.Random) -> tuple[str, str]:
+    """Replace names, numbers, addresses, placeholders and emoji that both sides have."""
+    new = {}
+    for name in _NAME.findall(source):
+        # Not if the text has another form of the name, such as "Toms".
+        if name in names and all(0 < each.count(name) == _NAME.findall(each).count(name) for each in (source, target)):
+            one, other = rng.choice(names[name]), rng.choice(names[name])
+            made = one[: len(one) // 2 + 1] + other[len(other) // 2 :]
+            new[name] = rng.choice((one, one, made, made, made, _make(rng.choice(KINDS[:3]), rng)))
+    there = {_key(kind, match): match[0] for kind, match in copied_strings(target)}
+    for kind, match in copied_strings(source):
+        if (key := _key(kind, match)) and key in there:
+            text = there[key] if ":" in there[key] else match[0]  # a time, which may be "14.30" on one side
+            new[key] = _other_digits(text, rng) if kind == "numbers" else _make(kind, rng)
+
+    def copied(kind: str, match: re.Match[str]) -> str:
+        other = new.get(_key(kind, match), match[0])
+        return re.sub(r"\d", "{}", match[0]).format(*re.sub(r"\D", "", other)) if kind == "numbers" else other
+
+    def renamed(text: str) -> str:
+        return _NAME.sub(lambda match: new.get(match[0], match[0]), text)
+
+    return _rewrite(source, renamed, copied), _rewrite(target, renamed, copied)
+
+
+def _key(kind: str, match: re.Match[str]) -> str:
+    """A string, or a number's digits; empty for a tag, or a number within a word, such as "21st"."""
+    if kind != "numbers":
+        return "" if match[0].startswith("<") else match[0]
+    is_in_word = _has_case(match.string[: match.start()][-1:] + match.string[match.end() :][:1])
+    return "" if is_in_word else re.sub(r"\D", "", match[0])
+
+
+def _other_digits(number: str, rng: random.Random) -> str:
+    """The digits of another number that has the same plural and article in any language.
+
+    The last digit stays, and so do a 1 before it, a single digit before a separator, and hours.
+    """
+    digits, first = re.sub(r"\D", "", number), len(re.split(r"\D", number)[0])
+    kept, choice = first if first == 1 or ":" in number else 0, "2345" if ":" in number else "23456789"
+    return digits[:kept] + re.sub(r"(?!1\d$)\d(?=\d)", lambda _: rng.choice(choice), digits[kept:])
+
+
+def _mistype(source: str, target: str, rng: random.Random) -> str:
+    """Swap, drop or double a letter in one of ten words that the target does not have."""
+    words = [match for match in re.finditer(r"[^\W\d_]{5,}", source) if match[0] not in target and _has_case(match[0])]
+    for match in sorted(rng.sample(words, min(len(words), 1 + len(words) // 10)), key=re.Match.start, reverse=True):
+        at = rng.randrange(match.start() + 1, match.end() - 1)
+        this, after = source[at], source[at + 1]
+        source = source[:at] + rng.choice((after + this, after, this + this + after)) + source[at + 2 :]
+    return source
+
+
+def _rewrite(text: str, other: Callable[[str], str], copied: Callable[[str, re.Match[str]], str] | None = None) -> str:
+    """Change the text around copied strings, and these strings."""
+    pieces, end = [], 0
+    for kind, match in copied_strings(text):
+        pieces += [other(text[end : match.start()]), copied(kind, match) if copied else match[0]]
+        end = match.end()
+    return "".join([*pieces, other(text[end:])])
+
+
+def _make(kind: str, rng: random.Random) -> str:
+    """A made string of a kind."""
+
+    def fill(match: re.Match[str]) -> str:
+        if match[0] in "NW":
+            word = "".join(rng.choice("bdfgklmnprstvz") + rng.choice("aeiou") for _ in range(rng.choice((2, 3))))
+            return word.title() if match[0] == "N" else word
+        return chr(rng.choice(rng.choice(_EMOJI))) if match[0] == "E" else str(rng.randint(0, int(match[0])))
+
+    return re.sub(r"[NWE\d]", fill, rng.choice(_MADE[kind]))
+
+
+def _in_title_case(text: str) -> str:
+    return re.sub(r"(?<![\w'’])\w", lambda match: match[0].upper(), text)
+
+
+def _has_case(text: str) -> bool:
+    """Whether nearly all letters of a text have two cases."""
+    return 10 * sum(letter.lower() != letter.upper() for letter in text) > 9 * sum(map(str.isalpha, text))
