@@ -30,6 +30,8 @@ setup(
         "vaswani_transformer": [
             "py.typed",
             "data/phrasebook.tsv.bz2",
+            "data/supplement.json",
+            "data/supplement.tsv",
             "data/public_corpora.json",
             "data/*.digests",
             "parsing/*.md.jinja",

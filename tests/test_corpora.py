@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from vaswani_transformer.data import sources
 from vaswani_transformer.data.corpora import evenly_spaced, load_parallel_corpus, resolve_languages
 from vaswani_transformer.data.phrasebook import SPLIT_SIZES, phrasebook
-from vaswani_transformer.data.sources import HubDataset, Phrasebook, Tables, TextFiles, find_source
+from vaswani_transformer.data.sources import EmbeddedCorpus, HubDataset, Tables, TextFiles, find_source
+from vaswani_transformer.data.supplement import supplement
 from vaswani_transformer.data.text_files import read_lines
 
 
@@ -62,7 +63,7 @@ def test_other_names_are_datasets_of_the_hub(monkeypatch, is_nested, streaming):
 def test_what_is_no_file_is_of_the_hub(folder):
     texts, table = folder.pair(), folder.json("a.jsonl", [])
     assert find_source("wmt/wmt14") == find_source(["wmt/wmt14"]) == HubDataset("wmt/wmt14")
-    assert find_source("phrasebook") == Phrasebook("phrasebook")
+    assert find_source("phrasebook") == EmbeddedCorpus("phrasebook")
     assert find_source(texts) == TextFiles(" and ".join(texts), *map(Path, texts))
     for name in (table, "gone.tsv", "gone.tmx.gz", "x/part-*.parquet"):
         assert find_source(name) == find_source(Path(name)) == Tables(name, (Path(name),))
@@ -92,18 +93,22 @@ def test_a_sample_is_spread_evenly(length, count):
     assert chosen[0] == 0
 
 
-# The phrasebook.
+# Embedded corpora.
 
 
 @pytest.mark.parametrize("split", SPLIT_SIZES)
-def test_the_phrasebook_is_a_corpus_in_both_directions(split):
-    pairs = phrasebook(split)
-    assert load("phrasebook", split=split) == pairs
-    assert load("phrasebook", split=split, languages=("de", "en")) == [pair[::-1] for pair in pairs]
+@pytest.mark.parametrize(("name", "corpus"), [("phrasebook", phrasebook), ("supplement", supplement)])
+def test_embedded_corpora_are_in_english_and_german_alone(name, corpus, split):
+    pairs = corpus(split)
+    assert load(name, split=split) == pairs
+    assert load(name, split=split, languages=("de", "en")) == [pair[::-1] for pair in pairs]
+    assert error_of(name, languages=("en", "fr")) == f"{name}: is in English and German, en and de, not en and fr"
 
 
-def test_the_phrasebook_is_in_english_and_german_alone():
-    assert error_of("phrasebook", languages=("source", "target")).startswith("phrasebook: is in English and German")
+def test_a_changed_supplement_is_read_again(monkeypatch):
+    for pairs in ([("old", "x")], [("new", "x")]):
+        monkeypatch.setitem(sources._EMBEDDED, "supplement", {"train": pairs}.get)
+        assert load("supplement") == pairs
 
 
 def test_splits_have_their_sizes_and_share_no_sentence_of_either_language():

@@ -38,10 +38,11 @@ def load_parallel_corpus(
     Args:
         source: Two aligned text files, source and target, one sentence a line; or tables, any number of them: JSON
             lines, Parquet, CSV, TSV (where quotes are text), TMX, directories of `datasets.save_to_disk`, or a pattern
-            such as "part-*.parquet"; or "phrasebook", the embedded English-German corpus; or one dataset of the Hub.
-            The suffix of a table determines its kind. All but Parquet may be compressed as .gz, .bz2, .xz or .zst.
+            such as "part-*.parquet"; or "phrasebook" or "supplement", embedded in English and German; or one dataset of
+            the Hub. The suffix of a table determines its kind. All but Parquet may be compressed as .gz, .bz2, .xz or
+            .zst.
         source_language, target_language: Codes of the languages, such as "en".
-        split: Part of the phrasebook ("train", "validation", "test"), of a saved directory or of a Hub dataset.
+        split: Part of an embedded corpus ("train", "validation", "test"), of a saved directory or of a Hub dataset.
         config_name: Configuration of a Hub dataset, such as "de-en" of "wmt14".
         columns: Columns of source and target in tables; by default the codes of the languages. They may be nested in a
             column "translation". For CSV and TSV without a header, give numbers from 1; for TMX, languages. A null is

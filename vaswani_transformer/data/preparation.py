@@ -120,7 +120,7 @@ def _origin(part: str, args: DataArguments, inputs: Mapping[str, Json]) -> dict[
 
 
 def _corpora(args: DataArguments) -> dict[str, Corpus]:
-    """The corpora by split, which is also their part of a saved directory, a Hub dataset or the phrasebook.
+    """The corpora by split, which is also their part of a saved directory, a Hub dataset or an embedded corpus.
 
     Corpora that are mixed in are training corpora of their source, and the second test set is a test set.
     """

@@ -1,4 +1,4 @@
-"""Sources of sentence pairs: aligned text files, tables, the embedded phrasebook, or a dataset of the Hub."""
+"""Sources of sentence pairs: aligned text files, tables, the embedded corpora, or a dataset of the Hub."""
 
 import glob
 from abc import ABC, abstractmethod
@@ -11,8 +11,9 @@ from datasets import Dataset, IterableDataset, load_dataset
 
 from ..model.languages_vaswani import is_same_language
 from ..system.files import Json
-from ..system.manifests import identify
+from ..system.manifests import content_digest, identify
 from .phrasebook import phrasebook
+from .supplement import supplement
 from .tables import Pair, dataset_pairs, load_saved, read_table, table_kind
 from .text_files import read_lines
 
@@ -20,6 +21,7 @@ from .text_files import read_lines
 Names = str | Path | Sequence[str | Path]
 Languages = tuple[str, str]
 Columns = Sequence[str] | None
+_EMBEDDED = {"phrasebook": phrasebook, "supplement": supplement}
 
 
 @dataclass(frozen=True)
@@ -81,15 +83,22 @@ class Tables(Source):
 
 
 @dataclass(frozen=True)
-class Phrasebook(Source):
-    """The embedded corpus, in both directions."""
+class EmbeddedCorpus(Source):
+    """The phrasebook or the supplement, in both directions."""
 
     def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
+        pairs = _EMBEDDED[self.name](split)
         if all(map(is_same_language, languages, ("en", "de"))):
-            return [iter(phrasebook(split))]
+            return [iter(pairs)]
         if all(map(is_same_language, languages, ("de", "en"))):
-            return [((german, english) for english, german in phrasebook(split))]
-        raise ValueError(f"phrasebook: is in English and German, en and de, not {' and '.join(languages)}")
+            return [((german, english) for english, german in pairs)]
+        raise ValueError(f"{self.name}: is in English and German, en and de, not {' and '.join(languages)}")
+
+    def identify(self, split: str, config: str | None = None) -> list[Json]:
+        if self.name == "phrasebook":  # it never changes, and records of earlier runs stay valid
+            return super().identify(split, config)
+        pairs: list[Json] = [list(pair) for pair in _EMBEDDED[self.name](split)]
+        return [{"name": self.name, "split": split, "sha256": content_digest(pairs)}]
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,7 @@ class HubDataset(Source):
 
 
 def find_source(names: Names) -> Source:
-    """The source of two text files; of tables and patterns of them; of "phrasebook"; or of a dataset of the Hub."""
+    """The source of two text files; of tables and patterns of them; an embedded corpus; or a dataset of the Hub."""
     words = [str(each) for each in ([names] if isinstance(names, str | Path) else names)]
     name = " and ".join(words)
     files: list[Path] = []
@@ -120,7 +129,7 @@ def find_source(names: Names) -> Source:
     if len(files) == 2 and not any(are_tables):
         return TextFiles(name, *files)
     if len(files) == 1 and not files[0].exists():
-        return Phrasebook(name) if name == "phrasebook" else HubDataset(name)
+        return EmbeddedCorpus(name) if name in _EMBEDDED else HubDataset(name)
     raise ValueError(
         f"{name or 'nothing'}: a corpus is two aligned text files, the source first, or tables: .jsonl, "
         f".parquet, .csv, .tsv, .tmx, or a directory of save_to_disk; unpack a .zip"

@@ -36,8 +36,8 @@ class DataArguments:
     train: list[str] | None = option(
         None,
         "Two aligned text files (plain, .gz, .bz2, .xz, .zst); or tables: JSON lines, Parquet, CSV, TSV, TMX, "
-        "directories of save_to_disk, or a quoted pattern, such as 'part-*.parquet'; or a dataset of the Hub, or "
-        "'phrasebook', which is embedded.",
+        "directories of save_to_disk, or a quoted pattern, such as 'part-*.parquet'; or a dataset of the Hub; or "
+        "'phrasebook' or 'supplement', which are embedded.",
         decides="inputs",
     )
     validation: list[str] | None = option(None, "As train.", decides="inputs")

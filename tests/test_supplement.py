@@ -1,0 +1,124 @@
+import hashlib
+import re
+from collections import Counter
+from datetime import datetime
+
+import pytest
+
+from vaswani_transformer.data.copied_strings import copied_strings
+from vaswani_transformer.data.supplement import SPLIT_SIZES, supplement, templates, words
+
+
+SLOT = re.compile(r"\[([A-Za-z_]+)\d?\]")
+MONTHS = {
+    "January": "Januar",
+    "February": "Februar",
+    "March": "März",
+    "April": "April",
+    "May": "Mai",
+    "June": "Juni",
+    "July": "Juli",
+    "August": "August",
+    "September": "September",
+    "October": "Oktober",
+    "November": "November",
+    "December": "Dezember",
+}
+CURRENCIES = {"euros": "Euro", "dollars": "Dollar", "pounds": "Pfund", "francs": "Franken"}
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[tuple[str, str]]:
+    return [pair for split in SPLIT_SIZES for pair in supplement(split)]
+
+
+def test_both_sides_of_templates_and_words_have_the_same_slots():
+    used = set()
+    for english, german in [*templates(), *(pair for pairs in words().values() for pair in pairs)]:
+        slots = [set(re.findall(f"{SLOT.pattern}|#+", text)) for text in (english, german)]
+        assert slots[0] == slots[1], (english, german)
+        used |= {kind.lower() for kind in SLOT.findall(english)}
+    assert used == set(words())
+
+
+def test_templates_and_words_are_distinct_and_have_two_sides():
+    for distinct in (templates(), *words().values()):
+        assert len(set(distinct)) == len(distinct)
+    assert all(english.strip() == english and german.strip() == german != "" for english, german in templates())
+
+
+def test_splits_have_their_sizes_and_share_no_line_of_either_language():
+    for side in (0, 1):
+        lines = [{pair[side] for pair in supplement(split)} for split in SPLIT_SIZES]
+        assert len(set.union(*lines)) == sum(map(len, lines))
+    assert {split: len(set(supplement(split))) for split in SPLIT_SIZES} == SPLIT_SIZES
+
+
+def test_sentences_without_slots_are_in_train():
+    assert {pair for pair in templates() if not SLOT.search(pair[0]) and "#" not in pair[0]} <= {*supplement("train")}
+
+
+def test_family_names_of_validation_and_test_are_not_in_train():
+    names = [set(re.findall(r"\b(?:Ms|Mr|Dr)\. ([A-Z]\w+)", str(supplement(split)))) for split in SPLIT_SIZES]
+    assert all(names)
+    assert len(set.union(*names)) == sum(map(len, names))
+
+
+def test_no_slot_is_left_and_sentences_end_in_one_period(pairs):
+    assert not [pair for pair in pairs if re.search(r"\[|\]|#|\.m\.\.|  ", " | ".join(pair))]
+
+
+def test_addresses_placeholders_and_emoji_are_copied(pairs):
+    def copied(text: str) -> Counter[str]:
+        return Counter(match[0] for kind, match in copied_strings(text) if kind != "numbers")
+
+    assert not [pair for pair in pairs if copied(pair[0]) != copied(pair[1])]
+    assert {kind for english, _ in pairs for kind, _ in copied_strings(english)} > {"URLs", "placeholders", "emoji"}
+
+
+def german_number(number: str) -> str:
+    """An English number in German form: separators grouped anew, digit by digit."""
+    whole, _, decimals = number.replace(",", "").partition(".")
+    grouped = ""
+    for index, digit in enumerate(reversed(whole)):
+        grouped = digit + ("." if index and index % 3 == 0 else "") + grouped
+    return f"{grouped},{decimals}" if decimals else grouped
+
+
+def test_prices_have_the_form_of_each_language(pairs):
+    count = 0
+    for english, german in pairs:
+        for number, currency in re.findall(r"([\d.,]+) (euros|dollars|pounds|francs)\b", english):
+            assert f" {german_number(number)} {CURRENCIES[currency]}" in german, (english, german)
+            count += 1
+        for sign, number in re.findall(r"([€$£]|EUR |CHF )(\d[\d.,]*\d)", english):
+            assert f" {german_number(number)} {sign.strip()}" in german, (english, german)
+            count += 1
+    assert count > 500
+
+
+def test_dates_have_the_form_of_each_language(pairs):
+    count = 0
+    for english, german in pairs:
+        for name, day, year in re.findall(rf"({'|'.join(MONTHS)}) (\d+), (\d{{4}})", english):
+            month = [*MONTHS].index(name) + 1
+            forms = f"{day}. {MONTHS[name]} {year}", f"{int(day):02}.{month:02}.{year}"
+            assert any(form in german for form in forms), (english, german)
+            datetime(int(year), month, int(day))  # there is such a day
+            count += 1
+    assert count > 500
+
+
+def test_times_have_the_form_of_each_language(pairs):
+    count = 0
+    for english, german in pairs:
+        for hour, minutes, half in re.findall(r"(\d+)(:\d\d)? ([ap]\.m\.|PM)", english):
+            hours = int(hour) % 12 + 12 * half.lower().startswith("p")
+            assert f"{hours}{minutes}" in re.findall(r"[\d:]+", german), (english, german)
+            count += 1
+    assert count > 500
+
+
+def test_the_supplement_is_that_of_all_published_results():
+    digest = hashlib.sha256(repr([supplement(split) for split in SPLIT_SIZES]).encode()).hexdigest()
+    assert digest == "f65d70e598bf8df67c500a10fb41bf86df4a9f3733fcd97cd0d42210ccdbb6e2"
