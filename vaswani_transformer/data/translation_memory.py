@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from defusedxml.ElementTree import iterparse
 
-from ..model.languages_vaswani import standard_code
+from ..model.languages_vaswani import UNSPACED_CHARACTER, standard_code
 from ..system.console import errors_begin_with
 from .text_files import open_binary
 
@@ -15,8 +15,7 @@ from .text_files import open_binary
 _CODE = "\ufffc"  # replaces a standalone code, like a line break, which separates words
 # Mark-up of the original document inside a segment, and its text.
 _CODES = {"bpt": "", "ept": "", "it": "", "ph": _CODE, "ut": _CODE}
-# Thai, Lao, Burmese, Khmer, Japanese and Chinese, which write no spaces between words.
-_UNSPACED = "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\U00020000-\U0003ffff]"
+_UNSPACED = UNSPACED_CHARACTER.pattern
 _BETWEEN_WORDS = re.compile(rf"(?<=[\w.,:;!?])(?<!{_UNSPACED}){_CODE}+(?!{_UNSPACED})(?=\w)")
 _LINE_BREAK = re.compile(r"\s*\n\s*")  # with the indentation of the XML
 _LANGUAGE = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")  # in TMX 1.4, and in older versions
