@@ -58,6 +58,7 @@ setup(
         "sentencex>=1.0.32,<2",
         "langcodes>=3.5",
         "language_data>=1.3",
+        "regex>=2024.4.16",
         "jinja2>=3.1",
         "matplotlib>=3.8",
         "rich>=13.8",

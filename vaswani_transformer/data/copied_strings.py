@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterator
 
+import regex
+
 from ..model.languages_vaswani import PLACEHOLDER
 
 
@@ -17,7 +19,7 @@ _KINDS = {
     "emoji": _EMOJI + _JOINED,
     "numbers": r"\d+(?:[.,:]\d+)*",
 }
-_PATTERN = re.compile("|".join(f"({pattern})" for pattern in _KINDS.values()))
+_PATTERN = regex.compile("|".join(f"({pattern})" for pattern in _KINDS.values()))
 
 KINDS = tuple(_KINDS)
 

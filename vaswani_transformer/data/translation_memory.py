@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
+import regex
 from defusedxml.ElementTree import iterparse
 
 from ..model.languages_vaswani import UNSPACED_CHARACTER, standard_code
@@ -16,7 +17,7 @@ _CODE = "\ufffc"  # replaces a standalone code, like a line break, which separat
 # Mark-up of the original document inside a segment, and its text.
 _CODES = {"bpt": "", "ept": "", "it": "", "ph": _CODE, "ut": _CODE}
 _UNSPACED = UNSPACED_CHARACTER.pattern
-_BETWEEN_WORDS = re.compile(rf"(?<=[\w.,:;!?])(?<!{_UNSPACED}){_CODE}+(?!{_UNSPACED})(?=\w)")
+_BETWEEN_WORDS = regex.compile(rf"(?<=[\w.,:;!?])(?<!{_UNSPACED}){_CODE}+(?!{_UNSPACED})(?=\w)")
 _LINE_BREAK = re.compile(r"\s*\n\s*")  # with the indentation of the XML
 _LANGUAGE = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")  # in TMX 1.4, and in older versions
 
