@@ -49,7 +49,7 @@ _END = re.compile(
 )
 _ABBREVIATION = re.compile(r"[\u0e00-\u0e7f]\.")  # in Thai, which has no full stop
 
-# Of printf, str.format and HTML, as in "%s", "{name}" and "<b>".
+# Placeholders of printf and str.format, and tags of HTML: "%s", "{name}", "<b>".
 PLACEHOLDER = r"%(?:\(\w+\)|\d\$)?[sdif]\b|\{\w*\}|</?[a-z][a-z0-9]*\s*/?>"
 
 _PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
