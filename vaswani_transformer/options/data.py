@@ -93,7 +93,7 @@ class DataArguments:
     vocab_size: int = option(37000, "Entries of the shared vocabulary.", COUNT, decides="data", paper=(37000, 32000))
     min_frequency: int | None = option(
         None,
-        "Minimum frequency of two sub-words that are merged; a small corpus may then yield fewer than vocab_size entries.",
+        "Minimum frequency of sub-words that are merged; a small corpus may then yield fewer than vocab_size entries.",
         COUNT,
         decides="data",
     )
