@@ -15,7 +15,7 @@ from vaswani_transformer import (
     VaswaniTokenizer,
 )
 from vaswani_transformer.decoding.saved_model import open_model
-from vaswani_transformer.model.parsing_vaswani import VaswaniParsingModel, parse_in_batches, split_words
+from vaswani_transformer.model.parsing_vaswani import VaswaniParsingModel, join_words, parse_in_batches, split_words
 from vaswani_transformer.parsing.tokenizer import VaswaniParsingTokenizer
 
 
@@ -157,3 +157,12 @@ def test_sentences_are_divided_as_in_the_penn_treebank(text, words):
 @pytest.mark.parametrize("character", "'\" )")
 def test_many_equal_characters_do_not_stop_the_division(character):
     assert split_words(f"One.{20_000 * character}two") != []  # a pattern with backtracking never ends
+
+
+def test_invisible_characters_are_no_words_and_those_given_as_words_are_read(parser):
+    assert split_words("\ufeff\u201cThe\u201d \u200b c\u00adat.\u200b") == ["``", "The", "''", "cat", "."]
+    words = ["The", "\u200b", "cat", "\ufeff\u00ad"]
+    tokens = parser.tokenizer(join_words(words))
+    assert len({tokens.token_to_word(index) for index in range(len(tokens.input_ids) - 1)}) == 4
+    ((_, ((parse,),)),) = parse_in_batches(parser.model, parser.tokenizer, [words], constrained=True)
+    assert Tree.fromstring(parse.tree).leaves() == words

@@ -1,6 +1,7 @@
 """Section 6.3 of the paper: the parser, and `pipeline("constituency-parsing")`: a sentence in, its tree out."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar, NotRequired, TypedDict
@@ -66,20 +67,32 @@ _WORD_RULES = [
     (re.compile(r"(?<=[sS])'(?=\s|$)"), " '"),
 ]
 _QUOTES = str.maketrans({"“": " `` ", "”": " '' ", "‘": " ` ", "’": "'"})  # as the treebank writes them
+_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200e\u200f\u2060\ufeff"))  # which the tokenizer removes
 _BRACKETS = {"(": "-LRB-", ")": "-RRB-"}
 
 
 def split_words(text: str) -> list[str]:
-    """Divide a sentence into words as the Penn Treebank does, such as `do`, `n't` and `?`."""
-    text = text.translate(_QUOTES)
+    """Divide a sentence into words as the Penn Treebank does, such as `do`, `n't` and `?`.
+
+    Invisible characters, such as soft hyphens, are removed.
+    """
+    text = text.translate(_QUOTES | _INVISIBLE)
     for pattern, replacement in _WORD_RULES:
         text = pattern.sub(replacement, text)
     return text.split()
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Join words as a parser's tokenizer takes them: separated by spaces, brackets replaced by their names."""
-    return " ".join(_BRACKETS.get(word, word) for word in words)
+    """Join words as a parser's tokenizer takes them: separated by spaces, brackets replaced by their names.
+
+    A word of invisible characters, such as U+200B, becomes "-": the tokenizer would drop it, but it has a tag.
+    """
+    seen = (word if any(map(_is_visible, word)) else "-" for word in words)
+    return " ".join(_BRACKETS.get(word, word) for word in seen)
+
+
+def _is_visible(character: str) -> bool:
+    return unicodedata.category(character) not in ("Cc", "Cf")
 
 
 def parse_in_batches(
