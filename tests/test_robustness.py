@@ -9,6 +9,8 @@ from sacrebleu.metrics import BLEU, CHRF
 from vaswani_transformer.data.copied_strings import KINDS, copied_strings
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation.robustness import Robustness, robustness
+from vaswani_transformer.evaluation.test_sets import TestSet
+from vaswani_transformer.runs import scoring
 
 
 SOURCES = ["", "It's a café of Tom's.", "I met Tom in 1987.", *(source for source, _ in phrasebook("test")[:37])]
@@ -100,3 +102,14 @@ def test_changes_that_a_language_does_not_know_are_left_out():
         "no final mark",
         "typing errors",
     ]
+
+
+def test_lines_without_words_are_copied_each_with_its_own_characters(monkeypatch, tokenizer):
+    def copy(model, tokenizer, test_set, *_):
+        return scoring.Translations(test_set.sources)
+
+    monkeypatch.setattr(scoring, "translate_test_set", copy)
+    lines = ["14:35", "-"]
+    test_set = TestSet("lines", ("en", "de"), lines, [[line] for line in lines])
+    changed = scoring.measure_robustness(None, tokenizer, test_set, {}, lines=2).changes["a byte order mark"]
+    assert (changed.plain_chrf, changed.same) == (100, 0)

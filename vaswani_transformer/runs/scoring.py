@@ -30,7 +30,7 @@ from ..evaluation.scores import (
     two_sided_bootstrap,
 )
 from ..evaluation.test_sets import TestSet
-from ..model.languages_vaswani import Directions
+from ..model.languages_vaswani import Directions, has_words
 from ..model.scores_vaswani import TranslationScore
 from ..model.tokenization_vaswani import encodes_targets
 from ..system.console import PlainConsole
@@ -119,8 +119,10 @@ def measure_robustness(
     """Measure a model's robustness on `lines` lines of a test set for each change. Collective."""
 
     def translate(texts: list[str]) -> list[str]:
-        # Lines with the same tokens are translated once, such as those that differ in what the tokenizer normalizes.
-        tokens = [tuple(ids) for ids in tokenizer([text.strip() for text in texts]).input_ids]
+        # Lines with the same tokens are translated once, such as those that differ in what the tokenizer normalizes. A
+        # line without words is copied with all its characters.
+        encoded = tokenizer([text.strip() for text in texts]).input_ids
+        tokens = [tuple(ids) if has_words(text) else text for text, ids in zip(texts, encoded, strict=True)]
         distinct = dict(zip(tokens, texts, strict=True))
         translated = translate_test_set(
             model, tokenizer, replace(test_set, sources=[*distinct.values()]), search, tokens_per_batch
