@@ -8,7 +8,14 @@ import pytest
 import torch
 from helpers import call_in_threads
 from models import translate_alone
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerFast, pipeline
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+    TextIteratorStreamer,
+    pipeline,
+)
 from transformers.pipelines.pt_utils import KeyDataset
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTranslationPipeline
@@ -265,7 +272,19 @@ def test_short_sentences_do_not_fill_memory(translator, monkeypatch, options, li
 
 
 @pytest.mark.parametrize(
-    "text", ["-", "\N{HORIZONTAL ELLIPSIS}", "\N{GRINNING FACE}", "\u200b", "%s", "{name}", "1.000,5", "14:35"]
+    "text",
+    [
+        "-",
+        "\N{HORIZONTAL ELLIPSIS}",
+        "\N{GRINNING FACE}",
+        "\u200b",
+        "%s",
+        "%.2f",
+        "{user.name}",
+        "{0:.2f}",
+        "1.000,5",
+        "14:35",
+    ],
 )
 def test_text_without_words_is_its_own_translation(translator, monkeypatch, text):
     monkeypatch.setattr(translator.model, "generate", None)  # is not needed
@@ -285,3 +304,11 @@ def test_text_without_words_is_copied_without_its_tag(two_way):
     translator = pipeline("translation", model=str(two_way))
     for text in ("<2de> 14:35", "<2de>", "<2de> -\n- 5"):
         assert translator(text) == [{"translation_text": text.removeprefix("<2de>").strip()}]
+
+
+@pytest.mark.parametrize("text", ["14:35", "-", ""])
+def test_a_stream_of_text_without_words_ends(translator, text):
+    for skip_prompt in (False, True):
+        streamer = TextIteratorStreamer(translator.tokenizer, skip_prompt, timeout=1, skip_special_tokens=True)
+        translator(text, streamer=streamer, num_beams=1)
+        assert "".join(streamer) == text

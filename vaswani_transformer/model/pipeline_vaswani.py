@@ -366,7 +366,13 @@ class _SentenceTranslator:
                 "outside the calibrated range; use score.py --confidence on text of this kind"
             )
         if copied:
-            yield copied, [[self._copy(bare[index])] * self.search.num_return_sequences for index in copied]
+            copies = [self._copy(bare[index]) for index in copied]
+            if (streamer := options.get("streamer")) is not None:
+                for each in copies:  # as `generate` does; without an end, its reader would wait forever
+                    streamer.put(torch.tensor(each.token_ids[:1]))
+                    streamer.put(torch.tensor(each.token_ids[1:]))
+                    streamer.end()
+            yield copied, [[each] * self.search.num_return_sequences for each in copies]
 
     def _ranked(self, inputs: BatchEncoding, output_ids: torch.Tensor) -> list[list[Translation]]:
         """The translations of each source `[batch, source]`, best first, from ids `[batch, returned, target]`."""
