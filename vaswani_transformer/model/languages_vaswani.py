@@ -49,8 +49,12 @@ _END = re.compile(
 )
 _ABBREVIATION = re.compile(r"[\u0e00-\u0e7f]\.")  # in Thai, which has no full stop
 
-# Placeholders of printf and str.format, and tags of HTML: "%s", "{name}", "<b>".
-PLACEHOLDER = r"%(?:\(\w+\)|\d\$)?[sdif]\b|\{\w*\}|</?[a-z][a-z0-9]*\s*/?>"
+# What may stand before a tag: white space, and characters that the tokenizer removes, such as a byte order mark.
+_BEFORE_TAG = re.compile(r"[\s\u00ad\u200b\u200e\u200f\u2060\ufeff]*")
+_UNKNOWN_TAG = re.compile(rf"{_BEFORE_TAG.pattern}(<2[a-z]{{2,3}}([-_]\w+)?>)")
+
+# Placeholders of printf and str.format, and tags of HTML: "%s", "%.2f", "{name}", "{0:.2f}", "<b>".
+PLACEHOLDER = r"%(?:\(\w+\)|\d\$)?[-+]?\d*(?:\.\d+)?[sdif]\b|\{[\w.]*(?::[\w.,+-]*)?\}|</?[a-z][a-z0-9]*\s*/?>"
 
 _PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 # Characters that sentencex 1.0.32 does not know: marks of Khmer and Tibetan, half-width quotes; and white space of
@@ -176,8 +180,9 @@ class Directions:
 
     def split(self, text: str) -> tuple[str | None, str]:
         """The tag at the start of a text, if any, and the text without it."""
-        tag = next((tag for tag in map(language_tag, self._tags) if text.lstrip().startswith(tag)), None)
-        return tag, text if tag is None else text.lstrip().removeprefix(tag).removeprefix(" ")
+        start = _BEFORE_TAG.sub("", text, count=1)
+        tag = next((tag for tag in map(language_tag, self._tags) if start.startswith(tag)), None)
+        return tag, text if tag is None else start.removeprefix(tag).removeprefix(" ")
 
     def tagged(self, text: str, tag: str | None) -> str:
         """Put a tag before a text, unless the text has it already.
@@ -189,7 +194,7 @@ class Directions:
         present, text = self.split(text)
         if present and tag not in (None, present):
             raise ValueError(f"the text begins with {present}, but {tag} is asked for; leave one of the two out")
-        if self._tags and not present and (unknown := re.match(r"\s*(<2[a-z]{2,3}([-_]\w+)?>)", text)):
+        if self._tags and not present and (unknown := _UNKNOWN_TAG.match(text)):
             known = " and ".join(map(language_tag, self._tags))
             raise ValueError(f"the text begins with {unknown[1]}, but the model's tags are {known}; use one of these")
         if self._tags and not (present or tag) and text.strip():
