@@ -120,6 +120,13 @@ def test_one_or_two_changes_are_made_and_a_fourth_are_capitals():
     assert change_pair(" ", "Ja.", NAMES, random.Random(0)) == (" ", "Ja.")
 
 
+def test_the_tag_of_a_source_stays_at_its_start():
+    for seed in range(200):
+        source, target = change_pair("<2de> It's 12 dogs.", "Es sind 12 Hunde.", NAMES, random.Random(seed))
+        without = change_pair("It's 12 dogs.", "Es sind 12 Hunde.", NAMES, random.Random(seed))
+        assert (source, target) == ("<2de> " + without[0], without[1])
+
+
 def test_a_share_of_a_corpus_is_added_whatever_the_number_of_processes():
     corpus = corpus_of(phrasebook("train")[:300])
     augmented = augment_corpus(corpus, "en", "de", 0.1)

@@ -147,6 +147,10 @@ def test_other_numbers_differ(source, translation):
     assert not numbers_agree(translation, source, EN_DE[::-1])
 
 
+def test_the_tag_of_a_source_is_no_number():
+    assert numbers_agree("<2de> A dog.", "Ein Hund.", EN_DE)
+
+
 def test_numbers_may_be_those_of_a_reference(sides):
     sources, targets = (["It is 10 miles.", *sides[0]], ["Das sind 16 km.", *sides[1]])
     references = [[text] for text in targets]

@@ -113,3 +113,10 @@ def test_lines_without_words_are_copied_each_with_its_own_characters(monkeypatch
     test_set = TestSet("lines", ("en", "de"), lines, [[line] for line in lines])
     changed = scoring.measure_robustness(None, tokenizer, test_set, {}, lines=2).changes["a byte order mark"]
     assert (changed.plain_chrf, changed.same) == (100, 0)
+
+
+def test_the_tag_of_a_source_is_not_changed_and_no_number():
+    sources, seen = ["<2de> A dog sleeps.", "<2de_AT>Two cats sleep here."], []
+    found = robustness(sources, [["Ein Hund."], ["Katzen."]], ("en", "de"), lambda texts: seen.extend(texts) or texts)
+    assert all(re.match(r"<2de> \S|<2de_AT>\S", text) for text in seen)
+    assert "numbers of the test set" not in found.strings

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 from datasets import Dataset, concatenate_datasets
 
+from ..model.languages_vaswani import cut_tag
 from .copied_strings import KINDS, copied_strings
 from .corpora import evenly_spaced
 
@@ -81,14 +82,18 @@ def find_names(pairs: Iterable[Iterable[str]]) -> Names:
 
 
 def change_pair(source: str, target: str, names: Names, rng: random.Random) -> tuple[str, str]:
-    """Make the first one or two changes, in a random order, that apply to a pair; none if a side is blank."""
+    """Make the first one or two changes, in a random order, that apply to a pair; none if a side is blank.
+
+    The tag of a language, with which a source may begin, stays.
+    """
+    tag, source = cut_tag(source)
     weights, left = list(_CHANGES.values()), rng.choice((1, 2))
     for kind in dict.fromkeys(rng.sample(list(_CHANGES), sum(weights), counts=weights)):
         if left and source.strip() and target.strip():
             changed = apply_change(kind, source, target, names, rng)
             left -= changed != (source, target)
             source, target = changed
-    return source, target
+    return tag + source, target
 
 
 def apply_change(kind: str, source: str, target: str, names: Names, rng: random.Random) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import regex  # its \w has combining marks, without which Hindi and Tamil have no words
 
-from ..model.languages_vaswani import is_same_language, writes_spaces
+from ..model.languages_vaswani import cut_tag, is_same_language, writes_spaces
 
 
 _KINDS = ("blank", "copied", "source language", "repeated", "truncated", "numbers differ")
@@ -150,6 +150,7 @@ def numbers_agree(source: str, translation: str, languages: tuple[str, str] = ("
         translation: Its translation.
         languages: Codes of the source and the target language.
     """
+    source = cut_tag(source)[1]  # "<2de>" has no number
     lost = _missing(source, translation, languages[1])
     added = _missing(translation, source, languages[0])
     if lost and added:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from random import Random
 
+from ..model.languages_vaswani import cut_tag
 from .pathologies import numbers_agree
 from .scores import chrf_score, sacrebleu_score
 
@@ -151,9 +152,10 @@ def robustness(
     changed: dict[str, list[tuple[int, str]]] = {}
     for name, change in _CHANGES.items():
         random = Random(f"{seed} {name}")
-        texts = ((index, change.apply(sources[index], random)) for index in order)
+        tagged = ((index, *cut_tag(sources[index])) for index in order)
+        texts = ((index, tag + change.apply(text, random)) for index, tag, text in tagged)
         changed[name] = [*islice((each for each in texts if each[1].strip() and each[1] != sources[each[0]]), lines)]
-    numbers = ((sources[index], "") for index in order if any(map(str.isdigit, sources[index])))
+    numbers = ((sources[index], "") for index in order if any(map(str.isdigit, cut_tag(sources[index])[1])))
     to_copy = {"numbers of the test set": [*islice(numbers, lines)]}
     for kind in _STRINGS:
         random = Random(f"{seed} {kind}")

@@ -105,6 +105,13 @@ def is_same_language(one: str, other: str) -> bool:
     return all(a == b for a, b in zip(*subtags, strict=False))
 
 
+def cut_tag(text: str) -> tuple[str, str]:
+    """Divide a text that begins with the tag of any language after it; without one, the first part is empty."""
+    match = _UNKNOWN_TAG.match(text)
+    end = len(text) - len(text[match.end() :].lstrip()) if match else 0
+    return text[:end], text[end:]
+
+
 def with_tag(text: str, tag: str | None) -> str:
     """Put a tag before a text; blank text is unchanged."""
     return f"{tag} {text}" if tag and text.strip() else text
