@@ -186,7 +186,7 @@ def _confidence(translations: Translations, test_set: TestSet) -> ConfidenceRepo
         for score, line, texts in zip(
             translations.log_probabilities, translations.lines, test_set.references, strict=True
         )
-        if score.tokens  # blank lines are not translated
+        if score.tokens  # the model does not translate lines without words
     ]
     scores, lines, references = zip(*translated, strict=True)
     return measure_confidence([score.mean for score in scores], lines, references, [score.tokens for score in scores])
