@@ -47,6 +47,8 @@ _END = re.compile(
     rf"(?:[{_CLOSING}\"']+\n(?![{_QUOTED}])|\n)"
     rf"(?![{_CLOSING}]|\u179b\u17d4)"
 )
+# An ASCII digit after such a mark, but not the number of a verse, which has one on both sides.
+_DIGIT_AT_START = re.compile(rf"(?<=[{_MARKS}])[0-9](?![0-9]*\s*[\u0964\u0965])")
 _ABBREVIATION = re.compile(r"[\u0e00-\u0e7f]\.")  # in Thai, which has no full stop
 
 # Placeholders of printf and str.format, and tags of HTML: "%s", "{name}", "<b>".
@@ -230,7 +232,8 @@ def split_sentences(text: str, language: str | None) -> list[str]:
     """
     pieces = [""]
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        lengths = map(len, sentencex.segment(base_language(language), line.translate(_AS_KNOWN)))
+        known = _DIGIT_AT_START.sub("\uff10", line.translate(_AS_KNOWN))
+        lengths = map(len, sentencex.segment(base_language(language), known))
         first = len(pieces)  # of the line
         for start, end in pairwise([*accumulate(lengths, initial=0), len(line)]):
             before, sentence, after = _PIECE.fullmatch(line[start:end]).groups()
