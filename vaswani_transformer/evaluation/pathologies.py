@@ -29,7 +29,9 @@ _SMALL_NUMBERS = {
     "huit|août neuf|neuv|septem dix|octo onz|novem douz|midi|minuit|décem",
 }
 # Numbers before units that other languages lack: ten thousand, a hundred million; a hundred thousand, ten million.
-_OTHER_UNITS = regex.compile(r"\d[\d.,]*\s?(?:[百千]?[万萬億亿]|लाख|करो|लक्ष|লক্ষ|লাখ|কোটি|lakh|crore)", regex.IGNORECASE)
+_OTHER_UNITS = regex.compile(
+    r"(?<!\d)\d[\d.,]*+\s?(?:[百千]?[万萬億亿]|लाख|करो|लक्ष|লক্ষ|লাখ|কোটি|lakh|crore)", regex.IGNORECASE
+)
 # Parts of larger numbers and of times; not "pour cent".
 _NUMBER_PARTS = {
     "en": "(?:twen|thir|for|four|fif|six|seven|eigh|nine)t(?:een|y|ie)|hundred|thousand|illion|dozen|half|quarter",
