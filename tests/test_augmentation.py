@@ -42,6 +42,7 @@ def test_a_name_is_capitalised_inside_both_sides_and_nowhere_in_lower_case():
         ("capitals", ("请回电。", "Please call."), None),
         ("capitals", ("<b>请 Tomoki 回电。</b> www.a.org", "<b>Call Tomoki.</b> www.a.org"), None),
         ("title case", ("I don't know {name}.", "J'ignore {name}."), ("I Don't Know {name}.", "J'ignore {name}.")),
+        ("title case", ("a", "ṣé ẹ̀kọ́ Le\u0301ko\u0301."), ("A", "Ṣé Ẹ̀kọ́ Le\u0301ko\u0301.")),
         ("final mark", ("Who is it?", "Qui est-ce ?"), ("Who is it", "Qui est-ce")),
         ("final mark", ("很好。", "Very good!"), ("很好", "Very good")),
         ("final mark", ("At 5 p.m.", "Um 17 Uhr."), None),

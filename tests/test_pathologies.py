@@ -122,11 +122,21 @@ def test_shifted_lines_do_not_predict_lengths(sides):
         ("30 years", "treinta años", ("en", "es")),
         ("in 1984", "喺一九八四年", ("en", "yue")),
         ("$2,000,000", "zwei Millionen Dollar", EN_DE),
+        ("2014年5月3日", "May 3, 2014", ("ja", "en")),
+        ("am 3. 12. 2014", "le 3 décembre 2014", ("de", "fr")),
+        ("5万円", "50,000 yen", ("ja", "en")),
+        ("2014年有300萬人", "In 2014, 3 million people", ("yue", "en")),
+        ("२.५ करोड़ लोग", "25 million people", ("hi", "en")),
     ],
 )
 def test_numbers_of_a_translation_may_be_written_otherwise(source, translation, languages):
     assert numbers_agree(source, translation, languages)
     assert numbers_agree(translation, source, languages[::-1])
+
+
+def test_numbers_beside_units_that_a_language_lacks_are_compared():
+    assert not numbers_agree("2014年5万円", "50,000 yen in 2015", ("ja", "en"))
+    assert not numbers_agree("2014年5月3日", "June 3, 2014", ("ja", "en"))
 
 
 @pytest.mark.parametrize(

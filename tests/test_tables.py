@@ -74,12 +74,16 @@ def warnings(caplog) -> Callable[[], list[str]]:
     return lambda: caplog.messages
 
 
-def test_quotes_of_csv_in_a_tsv_are_counted_in_a_warning(folder, warnings):
+@pytest.mark.parametrize(
+    ("suffix", "advice"), [("tsv", "; to remove them, convert"), ("tsv.gz", "decompress and convert")]
+)
+def test_quotes_of_csv_in_a_tsv_are_counted_in_a_warning(folder, warnings, suffix, advice):
     rows = ['"""No"", he said"\tNein', "", '"Yes," he said\t"ja"', 'a\t"b ""c"""', '""\t"a" or ""b""']
-    name = folder.lines("a.tsv", rows)
+    name = folder.lines(f"a.{suffix}", rows)
     assert len(load(name, columns=["1", "2"])) == 4
     (warning,) = warnings()
     assert warning.startswith(f"{name}: 2 rows, the first of them 1, have fields in quotes with doubled quotes inside")
+    assert advice in warning
     assert "csv.reader(sys.stdin, 'excel-tab')" in warning
 
 

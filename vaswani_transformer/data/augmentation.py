@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
+import regex  # its \w has combining marks, which letters of Yoruba have even in NFC
 from datasets import Dataset, concatenate_datasets
 
 from ..model.languages_vaswani import cut_tag
@@ -35,8 +36,8 @@ _ARTICLES = (
     r"(?<!\ba )(?<!\b(?:an|au|du|el|il|im|la|un|[cdjlmnst]e) )(?<!\beine )(?<!\beine[mnrs] )"
     r"(?<!\b(?:aux|das|de[lmnrs]|die|ein|ins|l[aeo]s|que|the|une|vom|zu[mr]) )"
 )
-_NAME = re.compile(rf"(?<![\w'’-])(?i:{_ARTICLES})[^\W\d_]{{3,}}(?![\w'’-])")
-_INSIDE = re.compile(r"(?<=[\w,] )" + _NAME.pattern)  # a sentence, not at its start
+_NAME = regex.compile(rf"(?<![\w'’-])(?i:{_ARTICLES})[^\W\d_]{{3,}}(?![\w'’-])")
+_INSIDE = regex.compile(r"(?<=[\w,] )" + _NAME.pattern)  # a sentence, not at its start
 _NAME_SAMPLE = 100_000  # pairs
 _FINAL_MARK = re.compile(r"(?<=[^\s.!?]{2})\s?[.!?。！？।]\s*$")  # not of an abbreviation, such as "p.m."
 _STRAIGHT = str.maketrans("’‘“”„", '\'\'"""')
@@ -76,7 +77,7 @@ def find_names(pairs: Iterable[Iterable[str]]) -> Names:
     shared, ordinary = set[str](), set[str]()
     for pair in pairs:
         shared |= set.intersection(*(set(filter(str.istitle, _INSIDE.findall(text))) for text in pair))
-        ordinary.update(word for text in pair for word in re.findall(r"[^\W\d_]+", text) if word.islower())
+        ordinary.update(word for text in pair for word in regex.findall(r"[^\W\d_]+", text) if word.islower())
     names = sorted(name for name in shared if name.lower() not in ordinary)
     return dict.fromkeys(names, names)
 
@@ -193,7 +194,7 @@ def _make(kind: str, rng: random.Random) -> str:
 
 
 def _in_title_case(text: str) -> str:
-    return re.sub(r"(?<![\w'’])\w", lambda match: match[0].upper(), text)
+    return regex.sub(r"(?<![\w'’])\w", lambda match: match[0].upper(), text)
 
 
 def _has_case(text: str) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import regex
 
-from ..model.languages_vaswani import PLACEHOLDER
+from ..model.languages_vaswani import E_MAIL, PLACEHOLDER, URL
 
 
 _EMOJI = r"[\u2600-\u27bf\u2b50-\u2b55\U0001f1e6-\U0001faff]"
@@ -13,8 +13,8 @@ _JOINED = r"(?:[\ufe0e\ufe0f\u200d\u20e3\U0001f3fb-\U0001f3ff]|(?<=\u200d)" + _E
 
 # The kinds by their names in reports. Where two match at one place, the first one counts.
 _KINDS = {
-    "URLs": r"(?:https?://|www\.)[^\s<>\"']*[\w/]",
-    "e-mail addresses": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "URLs": URL,
+    "e-mail addresses": E_MAIL,
     "placeholders": PLACEHOLDER,
     "emoji": _EMOJI + _JOINED,
     "numbers": r"\d+(?:[.,:]\d+)*",

@@ -166,10 +166,12 @@ def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
             quoted.append(number)
         yield number, record
     if quoted:
+        decompress = "decompress and " if path.suffix.lower() in COMPRESSED else ""
         logger.warning_once(
             f"{path}: {len(quoted):,} rows, the first of them {quoted[0]}, have fields in quotes with doubled quotes "
-            f"inside, as in CSV; in TSV, quotes are text and stay; to remove them, convert the table: python -c "
-            f"\"import csv, sys; csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, 'excel-tab'))\" < a.tsv > a.csv"
+            f"inside, as in CSV; in TSV, quotes are text and stay; to remove them, {decompress}convert the table: "
+            "python -c \"import csv, sys; csv.writer(sys.stdout).writerows(csv.reader(sys.stdin, 'excel-tab'))\" "
+            "< a.tsv > a.csv"
         )
 
 

@@ -19,12 +19,19 @@ _DEVIATIONS, _SHARE = 3.0, 0.6  # a truncated line: standard deviations below th
 
 # Digits, with or without separators between groups: "1.000", "1 000", "1,00,000". `int` refuses thousands of digits.
 _NUMBER = regex.compile(r"\d{1,3}(?:[.,٬'’\s]\d{2,3})*[.,٬'’\s]\d{3}(?!\d)|\d{1,99}")
-# Beginnings of words for 1 to 12, and of 13 to 24 as hours.
+# Beginnings of words for 1 to 12 and of the months, and of 13 to 24 as hours.
 _SMALL_NUMBERS = {
-    "en": "one|first two|second|both|twice|couple three|third four five|fifth six seven eigh nin ten eleven twel|noon",
-    "de": "eins|erst zwei|beid|paar drei|dritt vier fünf sech sieb acht neun zehn elf zwölf|mittag|mitternacht",
-    "fr": "une|premi deux|second|couple trois quatr cinq six sept huit neuf|neuv dix onz douz|midi|minuit",
+    "en": r"one|first|january two|second|both|twice|couple|february three|third|march four|april five|fifth|may\b "
+    "six|june seven|july eigh|august nin|septem ten|octo eleven|novem twel|noon|decem",
+    "de": r"eins|erst|januar zwei|beid|paar|februar drei|dritt|märz vier|april fünf|mai\b sech|juni sieb|juli "
+    "acht|august neun|septem zehn|oktober elf|novem zwölf|mittag|mitternacht|dezem",
+    "fr": r"une|premi|janvier deux|second|couple|février trois|mars\b quatr|avril cinq|mai\b six|juin\b sept|juillet "
+    "huit|août neuf|neuv|septem dix|octo onz|novem douz|midi|minuit|décem",
 }
+# Numbers before units that other languages lack: ten thousand, a hundred million; a hundred thousand, ten million.
+_OTHER_UNITS = regex.compile(
+    r"(?<!\d)\d[\d.,]*+\s?(?:[百千]?[万萬億亿]|लाख|करो|लक्ष|লক্ষ|লাখ|কোটি|lakh|crore)", regex.IGNORECASE
+)
 # Parts of larger numbers and of times; not "pour cent".
 _NUMBER_PARTS = {
     "en": "(?:twen|thir|for|four|fif|six|seven|eigh|nine)t(?:een|y|ie)|hundred|thousand|illion|dozen|half|quarter",
@@ -144,6 +151,7 @@ def numbers_agree(source: str, translation: str, languages: tuple[str, str] = ("
     Hours of 12 and of 24 agree, and so do years with and without their century. If each side has a number that the
     other lacks, they differ. If one side lacks a number, they agree where words or Roman numerals may spell it.
     Words of English, German and French are known; in other languages, one up to 24 or of one digit before zeros agrees.
+    Numbers before units that other languages lack, as in "25万" and "2.5 crore", are not compared.
 
     Args:
         source: The source sentence.
@@ -151,8 +159,9 @@ def numbers_agree(source: str, translation: str, languages: tuple[str, str] = ("
         languages: Codes of the source and the target language.
     """
     source = cut_tag(source)[1]  # "<2de>" has no number
-    lost = _missing(source, translation, languages[1])
-    added = _missing(translation, source, languages[0])
+    plain_source, plain_translation = (_OTHER_UNITS.sub("", text) for text in (source, translation))
+    lost = set() if plain_translation != translation else _missing(plain_source, translation, languages[1])
+    added = set() if plain_source != source else _missing(plain_translation, source, languages[0])
     if lost and added:
         return False
     return _may_spell(translation, lost, languages[1]) and _may_spell(source, added, languages[0])

@@ -47,14 +47,20 @@ _END = re.compile(
     rf"(?:[{_CLOSING}\"']+\n(?![{_QUOTED}])|\n)"
     rf"(?![{_CLOSING}]|\u179b\u17d4)"
 )
+# An ASCII digit after such a mark, but not the number of a verse, which has one on both sides.
+_DIGIT_AT_START = re.compile(rf"(?<=[{_MARKS}])[0-9](?![0-9]*\s*[\u0964\u0965])")
 _ABBREVIATION = re.compile(r"[\u0e00-\u0e7f]\.")  # in Thai, which has no full stop
 
 # What may stand before a tag: white space, and characters that the tokenizer removes, such as a byte order mark.
 _BEFORE_TAG = re.compile(r"[\s\u00ad\u200b\u200e\u200f\u2060\ufeff]*")
 _UNKNOWN_TAG = re.compile(rf"{_BEFORE_TAG.pattern}(<2[a-z]{{2,3}}([-_]\w+)?>)")
 
-# Placeholders of printf and str.format, and tags of HTML: "%s", "%.2f", "{name}", "{0:.2f}", "<b>".
+# Strings that a translation copies: addresses; placeholders of printf and str.format, and tags of HTML: "%s", "%.2f",
+# "{name}", "{0:.2f}", "<b>".
+URL = r"(?:https?://|www\.)[^\s<>\"']*[\w/]"
+E_MAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 PLACEHOLDER = r"%(?:\(\w+\)|\d\$)?[-+]?\d*(?:\.\d+)?[sdif]\b|\{[\w.]*(?::[\w.,+-]*)?\}|</?[a-z][a-z0-9]*\s*/?>"
+_COPIED = re.compile(f"{URL}|{E_MAIL}|{PLACEHOLDER}")
 
 _PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 # Characters that sentencex 1.0.32 does not know: marks of Khmer and Tibetan, half-width quotes; and white space of
@@ -118,8 +124,8 @@ def with_tag(text: str, tag: str | None) -> str:
 
 
 def has_words(text: str) -> bool:
-    """Whether a text has a letter outside placeholders; a translation copies any other text."""
-    return any(map(str.isalpha, re.sub(PLACEHOLDER, "", text)))
+    """Whether a text has a letter outside addresses and placeholders; a translation copies any other text."""
+    return any(map(str.isalpha, _COPIED.sub("", text)))
 
 
 def require_text(text: object, name: str) -> str:
@@ -242,7 +248,8 @@ def split_sentences(text: str, language: str | None) -> list[str]:
     """
     pieces = [""]
     for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        lengths = map(len, sentencex.segment(base_language(language), line.translate(_AS_KNOWN)))
+        known = _DIGIT_AT_START.sub("\uff10", line.translate(_AS_KNOWN))
+        lengths = map(len, sentencex.segment(base_language(language), known))
         first = len(pieces)  # of the line
         for start, end in pairwise([*accumulate(lengths, initial=0), len(line)]):
             before, sentence, after = _PIECE.fullmatch(line[start:end]).groups()

@@ -229,11 +229,12 @@ def show_scores(scores: Mapping[str, Scores]) -> None:
         numbers = each.bleu.score, each.paper_bleu and each.paper_bleu.score, each.chrf.score
         cells = ["" if number is None else f"{number:.2f}" for number in numbers]
         table.add_row(name, str(each.sentences), *cells, f"{each.perplexity.perplexity:.3f}" if each.perplexity else "")
-    console, first = PlainConsole(), next(iter(scores.values()))
+    console = PlainConsole()
     console.print(table)
-    for name, score in (("sacreBLEU", first.bleu), ("BLEU as in the paper", first.paper_bleu), ("chrF2", first.chrf)):
-        if score is not None:
-            console.print(f"{name}: {score.signature}", soft_wrap=True)
+    for name, field in (("sacreBLEU", "bleu"), ("BLEU as in the paper", "paper_bleu"), ("chrF2", "chrf")):
+        of_metric = [getattr(each, field) for each in scores.values()]
+        for signature in dict.fromkeys(score.signature for score in of_metric if score):  # two, with both directions
+            console.print(f"{name}: {signature}", soft_wrap=True)
 
 
 def show_robustness(measured: Robustness) -> None:
