@@ -23,7 +23,8 @@ Beams and alphas on the development set; two systems, models or files, with pair
     accelerate launch recipes/score.py --model runs/big --compare runs/base --test_set wmt14/full
 
 The output directory then has `results.json`, `translations.txt`, `bleu_by_source_length.png`, `robustness.png` if
-requested and, after a sweep, `sweep.png`. The translations are from the search with the highest BLEU as in the paper.
+requested and, after a sweep, `sweep.png`. The translations are from the search with the highest BLEU as in the paper,
+in languages without spaces between words with the highest sacreBLEU.
 """
 
 from contextlib import ExitStack

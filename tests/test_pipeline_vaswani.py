@@ -283,6 +283,8 @@ def test_short_sentences_do_not_fill_memory(translator, monkeypatch, options, li
         "{user.name}",
         "{0:.2f}",
         "1.000,5",
+        "www.x.org/a?b=1",
+        "a.b@x.org",
         "14:35",
     ],
 )

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from distributed_step import RecordingTrainer, assert_equal_weights, make_trainer
 from models import translate_alone
+from runs import run_record
 from sacrebleu.metrics.bleu import BLEU
 from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 
 from vaswani_transformer import CheckpointAveraging, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.runs.scoring import ValidationBleu
+from vaswani_transformer.evaluation.test_sets import TestSet
+from vaswani_transformer.runs.scoring import Translations, ValidationBleu, score_systems
 from vaswani_transformer.system.faults import Interrupted
 from vaswani_transformer.system.signals import SignalCheckpoint
 from vaswani_transformer.training.callbacks import EarlyStopping
@@ -127,3 +129,13 @@ def test_a_stopped_training_stays_stopped_until_there_is_more_patience(lively_mo
         trainer, _ = stopped(lively_model, tokenizer, tmp_path, Scripted(*scores), patience)
         trainer.train(resume_from_checkpoint=any(tmp_path.iterdir()))
         assert trainer.state.global_step == step
+
+
+@pytest.mark.parametrize("language", ["de", "zh"])
+def test_the_best_search_is_that_of_the_score_that_divides_the_text(language):
+    """Moses' tokenizer divides Chinese characters in a German text, but not in a Chinese one."""
+    chinese = "\u6211\u559c\u6b61\u8c93\u548c\u72d7"
+    searches = [Translations(["a b c d e f dog"]), Translations([f"x b c d e y {chinese}"])]
+    test_set = TestSet("test", ("en", language), None, [[f"a b c d e f {chinese}\u5427"]])
+    _, lines = score_systems({"model": searches}, {}, test_set, run_record().run)
+    assert lines == {"model": searches[1].lines}

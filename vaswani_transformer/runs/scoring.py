@@ -30,7 +30,7 @@ from ..evaluation.scores import (
     two_sided_bootstrap,
 )
 from ..evaluation.test_sets import TestSet
-from ..model.languages_vaswani import Directions, has_words
+from ..model.languages_vaswani import Directions, has_words, writes_spaces
 from ..model.scores_vaswani import TranslationScore
 from ..model.tokenization_vaswani import encodes_targets
 from ..system.console import PlainConsole
@@ -142,15 +142,17 @@ def score_systems(
     """Score one or two systems, by name, given the translations by their searches and the perplexities of models.
 
     Returns:
-        The record, and each system's translations by its best search according to the paper's BLEU.
+        The record, and each system's translations by its best search according to the paper's BLEU; according to
+        sacreBLEU in languages without spaces between words.
     """
     source, target = test_set.languages
     best, lines, sweep = {}, {}, None
     for name, searches in systems.items():
         is_sweep = len(searches) > 1  # only the best search gets groups of lengths and pathologies, which take time
         scores = [each.score(replace(test_set, sources=None) if is_sweep else test_set) for each in searches]
-        # In a language without spaces between words, the paper's BLEU may be 0 for all searches.
-        highest = max(range(len(scores)), key=lambda row: (scores[row].paper_bleu.score, scores[row].bleu.score))
+        bleus = [(each.paper_bleu.score, each.bleu.score) for each in scores]
+        # The paper's BLEU takes a text without spaces as one word.
+        highest = bleus.index(max(bleus, key=lambda both: both if writes_spaces(target) else both[::-1]))
         chosen = searches[highest].score(test_set) if is_sweep else scores[highest]
         best[name], lines[name] = replace(chosen, perplexity=perplexities.get(name)), searches[highest].lines
         if is_sweep:
