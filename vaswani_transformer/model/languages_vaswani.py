@@ -53,7 +53,7 @@ _ABBREVIATION = re.compile(r"[\u0e00-\u0e7f]\.")  # in Thai, which has no full s
 
 # What may stand before a tag: white space, and characters that the tokenizer removes, such as a byte order mark.
 _BEFORE_TAG = re.compile(r"[\s\u00ad\u200b\u200e\u200f\u2060\ufeff]*")
-_UNKNOWN_TAG = re.compile(rf"{_BEFORE_TAG.pattern}(<2[a-z]{{2,3}}([-_]\w+)?>)")
+_TAG = re.compile(rf"{_BEFORE_TAG.pattern}(<2[a-z]{{2,3}}([-_]\w+)?>)")
 
 # Strings that a translation copies: addresses; placeholders of printf and str.format, and tags of HTML: "%s", "%.2f",
 # "{name}", "{0:.2f}", "<b>".
@@ -113,7 +113,7 @@ def is_same_language(one: str, other: str) -> bool:
 
 def cut_tag(text: str) -> tuple[str, str]:
     """Divide a text that begins with the tag of any language after it; without one, the first part is empty."""
-    match = _UNKNOWN_TAG.match(text)
+    match = _TAG.match(text)
     end = len(text) - len(text[match.end() :].lstrip()) if match else 0
     return text[:end], text[end:]
 
@@ -207,7 +207,7 @@ class Directions:
         present, text = self.split(text)
         if present and tag not in (None, present):
             raise ValueError(f"the text begins with {present}, but {tag} is asked for; leave one of the two out")
-        if self._tags and not present and (unknown := _UNKNOWN_TAG.match(text)):
+        if self._tags and not present and (unknown := _TAG.match(text)):
             known = " and ".join(map(language_tag, self._tags))
             raise ValueError(f"the text begins with {unknown[1]}, but the model's tags are {known}; use one of these")
         if self._tags and not (present or tag) and text.strip():
