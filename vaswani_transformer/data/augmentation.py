@@ -166,10 +166,14 @@ def _mistype(source: str, target: str, rng: random.Random) -> str:
     """Swap, drop or double a letter in one of ten words that the target does not have."""
     words = [match for match in re.finditer(r"[^\W\d_]{5,}", source) if match[0] not in target and _has_case(match[0])]
     for match in sorted(rng.sample(words, min(len(words), 1 + len(words) // 10)), key=re.Match.start, reverse=True):
-        at = rng.randrange(match.start() + 1, match.end() - 1)
-        this, after = source[at], source[at + 1]
-        source = source[:at] + rng.choice((after + this, after, this + this + after)) + source[at + 2 :]
+        source = with_typing_error(source, rng.randrange(match.start() + 1, match.end() - 1), rng)
     return source
+
+
+def with_typing_error(text: str, index: int, rng: random.Random) -> str:
+    """The text with the letter at an index swapped with the next, dropped or doubled."""
+    this, after = text[index], text[index + 1]
+    return text[:index] + rng.choice((after + this, after, this + this + after)) + text[index + 2 :]
 
 
 def _rewrite(text: str, other: Callable[[str], str], copied: Callable[[str, re.Match[str]], str] | None = None) -> str:

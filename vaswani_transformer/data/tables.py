@@ -158,7 +158,7 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The fields of each row of TSV. Quotes are text (Tatoeba, OPUS); a warning counts rows with those of CSV."""
+    """The fields of each row of TSV. Quotes are text (Tatoeba, OPUS); a warning counts the rows quoted as in CSV."""
     quoted: list[int] = []
     for number, line in enumerate(read_lines(path), start=1):
         record = line.split("\t") if line else []

@@ -70,7 +70,7 @@ def find_pathologies(
 ) -> Pathologies:
     """Find the pathologies of translations; a translation equal to one of its references has none.
 
-    Text is compared in NFC. Numbers may also be those of a reference.
+    Text is compared in NFC. Numbers may also match a reference.
     """
     sources, translations = _composed(sources), _composed(translations)
     references = [_composed(texts) for texts in references]

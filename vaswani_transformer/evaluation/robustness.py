@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from random import Random
 
+from ..data.augmentation import with_typing_error
 from ..model.languages_vaswani import cut_tag
 from .pathologies import numbers_agree
 from .scores import chrf_score, sacrebleu_score
@@ -19,7 +20,7 @@ _WORD = r"[^\W\d_]{%d,}"  # letters, at least so many
 
 @dataclass(frozen=True)
 class ChangedLines:
-    """Scores of lines whose source was changed, beside those of the same lines unchanged.
+    """Scores of lines with a changed source, and of the same lines unchanged.
 
     Attributes:
         lines: Number of lines.
@@ -72,9 +73,7 @@ def _mistyped(text: str, random: Random) -> str:
     """The text with a letter swapped with the next, dropped or doubled in one word of ten, and at least in one."""
     words = [word.span() for word in re.finditer(_WORD % 4, text)]
     for start, end in sorted(random.sample(words, min(len(words), 1 + len(text.split()) // 10)), reverse=True):
-        place = random.randrange(start, end - 1)
-        first, second = text[place], text[place + 1]
-        text = text[:place] + random.choice((second + first, second, first + first + second)) + text[place + 2 :]
+        text = with_typing_error(text, random.randrange(start, end - 1), random)
     return text
 
 

@@ -38,7 +38,7 @@ UNSPACED_CHARACTER = re.compile(f"[\u0e00-\u109f\u1780-\u17ff{_HAN}]")
 
 # Where a sentence ends without a space after it, as "\n". It ends with a mark that means nothing else (in Chinese and
 # Japanese, Hindi, Burmese, Khmer, Tibetan, Amharic, Urdu, Arabic, Armenian), or with an ASCII one after a Chinese or
-# Japanese character. It goes on with closing quotes; in Japanese, after a quotation; and in Khmer, with "etc.".
+# Japanese character. It continues with closing quotes, in Japanese after a quotation, in Khmer with "etc.".
 _MARKS = "\u3002\uff61\uff01\uff1f\u0964\u0965\u104b\u17d4\u17d5\u0f0d\u0f0e\u1362\u06d4\u061f\u0589"
 _CLOSING = ")\u2019\u201d\u300d\u300f\uff09\uff63"
 _QUOTED = "\u3068\u3063\u306e\u3092\u306b\u3001\uff0c"  # to, t(te), no, wo, ni, commas

@@ -281,7 +281,7 @@ def token_words(
 ) -> tuple[list[int | None], list[str]]:
     """The index of each token's word (None for special tokens), and the words.
 
-    White space separates words. In scripts without spaces, such as those of Chinese and Thai, each token that begins
+    White space separates words. In scripts without spaces, such as Chinese and Thai, each token that begins
     with a letter is a word. `is_whole` counts unknown tokens, as in a source; a translation is shown without them.
     """
     added = [token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special]  # also language tags

@@ -105,9 +105,10 @@ class VaswaniTokenizer(PreTrainedTokenizerFast):
         special_tokens = list(dict.fromkeys(special_tokens))
         others = len(special_tokens) + reserved
         learn = _learn_byte_pairs if model == "bpe" else _learn_word_pieces
-        kind = models.BPE() if model == "bpe" else models.WordPiece()
-        pre_tokenizer = _pre_tokenizer(kind, split_digits=split_digits)
-        backend = learn(corpus_iterator, pre_tokenizer, max(vocab_size - others, 0), show_progress, min_frequency or 0)
+        learner = Tokenizer(models.BPE() if model == "bpe" else models.WordPiece())
+        learner.normalizer = _NORMALIZER
+        learner.pre_tokenizer = _pre_tokenizer(learner.model, split_digits=split_digits)
+        backend = learn(learner, corpus_iterator, max(vocab_size - others, 0), show_progress, min_frequency or 0)
         learned = backend.get_vocab_size() + others
         if learned < vocab_size and min_frequency is None:
             raise ValueError(
@@ -221,15 +222,8 @@ def replace_vocabulary(backend: Tokenizer, vocabulary: dict[str, int], **options
 
 
 def _learn_byte_pairs(
-    corpus: Iterable[str],
-    pre_tokenizer: pre_tokenizers.PreTokenizer,
-    vocab_size: int,
-    show_progress: bool,
-    min_frequency: int,
+    backend: Tokenizer, corpus: Iterable[str], vocab_size: int, show_progress: bool, min_frequency: int
 ) -> Tokenizer:
-    backend = Tokenizer(models.BPE())
-    backend.normalizer = _NORMALIZER
-    backend.pre_tokenizer = pre_tokenizer
     backend.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -243,15 +237,8 @@ def _learn_byte_pairs(
 
 
 def _learn_word_pieces(
-    corpus: Iterable[str],
-    pre_tokenizer: pre_tokenizers.PreTokenizer,
-    vocab_size: int,
-    show_progress: bool,
-    min_frequency: int,
+    learner: Tokenizer, corpus: Iterable[str], vocab_size: int, show_progress: bool, min_frequency: int
 ) -> Tokenizer:
-    learner = Tokenizer(models.WordPiece())
-    learner.normalizer = _NORMALIZER
-    learner.pre_tokenizer = pre_tokenizer
     with tempfile.TemporaryFile("w+", encoding="utf-8") as copy:
         characters = _frequent_characters(corpus, copy)
         if len(characters) == _MAX_CHARACTERS:

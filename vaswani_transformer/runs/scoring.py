@@ -240,7 +240,7 @@ def show_scores(scores: Mapping[str, Scores]) -> None:
 
 
 def show_robustness(measured: Robustness) -> None:
-    """Print the scores of changed lines beside those of the same lines unchanged, and the shares of copied strings."""
+    """Print the scores of changed and of unchanged lines, and the shares of copied strings."""
     console = PlainConsole()
     scores = ("sacreBLEU", "unchanged", "chrF2", "unchanged", "same translation")
     table = Table("change of the source", "lines", *scores, title="Robustness")
