@@ -2,6 +2,7 @@ import hashlib
 import re
 from collections import Counter
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,16 @@ def test_family_names_of_validation_and_test_are_not_in_train():
     assert len(set.union(*names)) == sum(map(len, names))
 
 
+def test_no_sentence_of_the_everyday_test_set_is_in_the_supplement(pairs):
+    def words_alone(text: str) -> str:
+        return " ".join(re.findall(r"[^\W\d_]+", text.casefold()))
+
+    test_set = Path(__file__).parents[1] / "model_cards" / "benchmarks" / "everyday_de_en.tsv"
+    sentences = {words_alone(line.partition("\t")[2]) for line in test_set.read_text(encoding="utf-8").splitlines()}
+    assert len(sentences) == 100
+    assert not sentences & {words_alone(text) for pair in pairs for text in pair}
+
+
 def test_no_slot_is_left_and_sentences_end_in_one_period(pairs):
     assert not [pair for pair in pairs if re.search(r"\[|\]|#|\.m\.\.|  ", " | ".join(pair))]
 
@@ -121,4 +132,4 @@ def test_times_have_the_form_of_each_language(pairs):
 
 def test_the_supplement_is_that_of_all_published_results():
     digest = hashlib.sha256(repr([supplement(split) for split in SPLIT_SIZES]).encode()).hexdigest()
-    assert digest == "f65d70e598bf8df67c500a10fb41bf86df4a9f3733fcd97cd0d42210ccdbb6e2"
+    assert digest == "00385ce82412488443ec9a1915e8e5f0e1bacc420b8c3e08f2da21bf8190890b"
