@@ -161,6 +161,17 @@ for name in {closed}:
         assert "hf auth login" in message
 
 
+def test_pushing_a_model_again_as_the_readme_does_renews_its_code_alone(hub, pushed):
+    files = hub.repositories["user/en-de"].files
+    old = {name: b"old" if name.endswith(".py") else content for name, content in files.items()}
+    hub.repositories["user/old"] = Repository("user/old", files=old)
+    blocks = (REPOSITORY / "README.md").read_text(encoding="utf-8").split("```")
+    (snippet,) = (block.removeprefix("python") for block in blocks if "push_to_hub(" in block)
+    result = hub.run(snippet.replace("user/en-de", "user/old"), folder=pushed.folder)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert hub.repositories["user/old"].files == files
+
+
 def test_what_cannot_be_pushed_is_refused_before_training(hub, tmp_path):
     result = train(hub, tmp_path, "hf_wrong", "--hub_model_id", "user/en-de")
     assert result.returncode == 1
