@@ -49,7 +49,11 @@ _END = re.compile(
 )
 # An ASCII digit after such a mark, but not the number of a verse, which has one on both sides.
 _DIGIT_AT_START = re.compile(rf"(?<=[{_MARKS}])[0-9](?![0-9]*\s*[\u0964\u0965])")
-_ABBREVIATION = re.compile(r"[\u0e00-\u0e7f]\.")  # in Thai, which has no full stop
+# A period that ends no sentence: any in Thai, and those of titles and units in Hindi, Bengali and Arabic, which
+# sentencex 1.0.32 does not know.
+_ABBREVIATION = re.compile(
+    r"[\u0e00-\u0e7f]\.$|(?<![^\s(])(?:डॉ|डा|प्रो|श्री|पं|मो|सं|स्व|रु|कि|मी|ড|ডা|প্রো|মো|মি|কি|খ্রি|د)\.$"
+)
 
 # Characters that the tokenizer removes: controls, soft hyphens, marks of direction, zero-width spaces. U+200C and
 # U+200D stay, because Persian, Indic text and emoji need them. A class in a notation that JavaScript also knows.
@@ -270,7 +274,7 @@ def _continues(before: str, space: str, piece: str) -> bool:
     if not any(map(str.isalnum, piece)):
         return True
     if space:
-        return _ABBREVIATION.search(before[-2:]) is not None
+        return _ABBREVIATION.search(before[-20:]) is not None
     return not _END.search(f"{before[-20:]}\n{piece[:2]}")
 
 
