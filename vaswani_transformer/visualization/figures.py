@@ -61,8 +61,10 @@ class Picture:
     def _content(self, file_format: str) -> bytes:
         buffer = io.BytesIO()
         metadata = {"Date": None} if file_format == "svg" else None
-        style = {"svg.hashsalt": "vaswani", "svg.fonttype": "none"}
-        with rc_context(style), warnings.catch_warnings(record=True) as seen:
+        with (
+            rc_context({"svg.hashsalt": "vaswani", "svg.fonttype": "none"}),
+            warnings.catch_warnings(record=True) as seen,
+        ):
             self.figure.savefig(buffer, format=file_format, dpi=_DPI, metadata=metadata, bbox_inches=self.bbox)
         missing = re.findall(r"Glyph (\d+) ", " ".join(str(warning.message) for warning in seen))
         if missing and file_format != "svg":
