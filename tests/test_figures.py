@@ -99,6 +99,16 @@ def test_only_chosen_heads_and_words_have_lines(weights):
     assert greys == ["<b>&", "שלום", "日本", "·", "</s>"]
 
 
+def test_characters_without_a_font_are_named_once_and_stay_text_in_an_svg(weights, tmp_path, caplog, recwarn):
+    picture = draw_attention(weights, kind="cross")
+    picture.save(tmp_path / "a.svg")
+    assert not caplog.records
+    picture.save(tmp_path / "a.png")
+    [record] = caplog.records
+    assert record.getMessage().startswith("png: the picture has boxes in place of 日本, which matplotlib's font lacks;")
+    assert not recwarn
+
+
 def test_entropy_as_by_loops(weights):
     for kind, (entropy, maximum) in attention_entropy(weights).items():
         rows, columns, layers = weights.select(kind)

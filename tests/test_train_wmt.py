@@ -116,6 +116,7 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
     card = (directory / "README.md").read_text(encoding="utf-8")
     output = capsys.readouterr().out
     assert re.search(r"^embeddings from co-occurrence: \d+\.\d s$", output, re.M)
+    assert re.search(r"^translating \d+ validation sentences with each length_penalty: 0, 50$", output, re.M)
     shown = re.search(
         r"^length_penalty (\d+); validation BLEU by length_penalty: 0: ([\d.]+), 50: ([\d.]+)"
         r"(?:; 50 against 0: p = ([\d.]+))?$",

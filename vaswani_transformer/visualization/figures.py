@@ -1,6 +1,7 @@
 """Pictures: attention as in the paper's Figures 3 to 5, its entropy, positions (3.5)."""
 
 import io
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +15,15 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from ..model.modeling_vaswani import sinusoidal_positions
 from ..system.files import atomic_write
 from .attention import AttentionWeights, Kind, merge_words, read_attention
 from .tokens import join_words, word_starts
 
+
+_logger = logging.get_logger(__name__)
 
 _TITLES = {
     "encoder": "Encoder self-attention",
@@ -51,8 +55,8 @@ class Picture:
     def save(self, path: str | Path) -> None:
         """Write the picture atomically, in the format of the file's suffix; SVG and PNG files are reproducible.
 
-        A PNG has only the characters of matplotlib's `font.family`; the text of an SVG remains text, for which the
-        reader's program chooses fonts.
+        A PNG has only the characters of matplotlib's `font.family`, and boxes for others, with a warning; the text of
+        an SVG remains text, for which the reader's program chooses fonts.
         """
         atomic_write(path, [self._content(Path(path).suffix.lower().removeprefix("."))])
 
@@ -62,10 +66,18 @@ class Picture:
     def _content(self, file_format: str) -> bytes:
         buffer = io.BytesIO()
         metadata = {"Date": None} if file_format == "svg" else None
-        with rc_context({"svg.hashsalt": "vaswani", "svg.fonttype": "none"}), warnings.catch_warnings():
-            if file_format == "svg":
-                warnings.filterwarnings("ignore", "Glyph .* missing")  # its text remains text
+        with (
+            rc_context({"svg.hashsalt": "vaswani", "svg.fonttype": "none"}),
+            warnings.catch_warnings(record=True) as seen,
+        ):
             self.figure.savefig(buffer, format=file_format, dpi=_DPI, metadata=metadata, bbox_inches=self.bbox)
+        missing = re.findall(r"Glyph (\d+) ", " ".join(str(warning.message) for warning in seen))
+        if missing and file_format != "svg":
+            _logger.warning(
+                f"{file_format}: the picture has boxes in place of {''.join(map(chr, sorted({*map(int, missing)})))}, "
+                "which matplotlib's font lacks; save it as .svg, or install a font that has them, such as Noto Sans "
+                "CJK, and name it in font.family of a matplotlibrc"
+            )
         return buffer.getvalue()
 
 
