@@ -666,7 +666,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
     def is_unmodified(self) -> bool:
         """Whether `IncrementalDecoder` would compute the same as `forward`.
 
-        The decoder calls other layers, such as adapters and quantized ones, which may be of any class.
+        The decoder calls other layers, such as adapters and quantized ones, which may be of any class and in training.
         """
         model, decoder, lm_head = self.model, self.model.decoder, self.lm_head
         layers: Any = decoder.layers
@@ -680,7 +680,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
             and prepare is GenerationMixin.prepare_inputs_for_generation
             and all(type(part) in ours for part in parts)
             and (attention is None or attention.__module__.startswith("transformers.integrations."))
-            and not any(module.training for module in decoder.modules())
+            and not any(part.training for part in parts)
             and not any(map(has_hooks, (self, model, *decoder.modules(), *lm_head.modules())))
         )
 
