@@ -23,6 +23,7 @@ from ..system.console import errors_begin_with
 from ..system.files import Json
 from ..system.manifests import Manifest, find_damage
 from .batching import MixedCorpus
+from .cleaning import describe_cleaning
 
 
 TOKENIZER = "tokenizer"
@@ -51,6 +52,10 @@ class TrainingData:
     language_tags: dict[str, int] | None = None
     mixed: dict[str, MixedCorpus] = field(default_factory=dict)
     in_train: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def describe_cleaning(self, name: str) -> str:
+        """The sentence pairs of a corpus that is trained on: kept, of both directions, added, dropped."""
+        return describe_cleaning(self.cleaning[name], self.language_tags is not None and name != "synthetic")
 
 
 def read_notes(directory: Path, part: str) -> dict[str, Json]:
