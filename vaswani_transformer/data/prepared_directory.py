@@ -19,7 +19,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import language_tag
 from ..options.data import MIXED, TRAINED_ON
-from ..system.console import errors_begin_with
+from ..system.console import errors_begin_with, one_line
 from ..system.files import Json
 from ..system.manifests import Manifest, find_damage
 from .batching import MixedCorpus
@@ -63,10 +63,10 @@ def read_notes(directory: Path, part: str) -> dict[str, Json]:
     try:
         return Manifest.load(directory / part).notes
     except (OSError, ValueError) as error:
-        raise _damage(directory, part, error) from None
+        raise _damage(directory, part, one_line(error)) from None
 
 
-def _damage(directory: Path, part: str, reason: object) -> ValueError:
+def _damage(directory: Path, part: str, reason: str) -> ValueError:
     """The error for a damaged part; with the tokenizer, all parts must be prepared again."""
     deleted = directory if part == TOKENIZER else directory / part
     return ValueError(f"prepared: {directory / part}: {reason}; delete {deleted} to prepare it anew")

@@ -713,6 +713,8 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
             logits_to_keep: Number of last positions to compute logits for, 0 for all; or the indices of positions.
             num_items_in_batch: Divisor of the summed loss, such as the number of labels in the whole global batch;
                 by default the number of labels given here.
+            kwargs: Keywords of transformers. `output_attentions` needs a model that is loaded with
+                `attn_implementation="eager"`; other implementations return no attentions, and transformers warns.
         """
         if labels is not None:
             use_cache = False
