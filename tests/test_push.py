@@ -1,14 +1,22 @@
 """A push from a real training run, read back in fresh processes, with and without this package."""
 
 import json
+import re
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import REPOSITORY, TRAIN_WMT, option_words, run_python, write_splits
+import torch
+from helpers import BOX, REPOSITORY, TRAIN_WMT, option_words, recipe_module, run_python, write_splits
 from hub_server import HubServer, Repository
+from pyarrow import parquet
+from safetensors.torch import load, load_file
+
+from vaswani_transformer.data.supplement import SPLIT_SIZES, supplement
+from vaswani_transformer.options.parser import RecipeParser
 
 
 pytestmark = pytest.mark.system
@@ -195,3 +203,34 @@ def test_resuming_a_finished_run_pushes_it_after_an_interruption_and_nothing_els
     assert result.returncode == 0
     assert "has ended, after 4 steps" in result.stderr
     assert hub.repositories["user/again"].files == hub.repositories["user/en-de"].files
+
+
+def test_what_contributing_publishes_is_pushed(hub, tmp_path):
+    """The program of CONTRIBUTING.md, with a file in place of the wheel, which test_command.py builds."""
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    (tmp_path / "model_cards").symlink_to(REPOSITORY / "model_cards")
+    (tmp_path / "runs" / "space").mkdir(parents=True)
+    (tmp_path / "runs" / "space" / "package.whl").write_bytes(b"wheel")
+    result = hub.run(program, folder=tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    model = hub.repositories["user/tatoeba-de-en"].files
+    assert {"modeling_vaswani.py", "tokenizer.json"} <= model.keys()
+    for name in ("README.md", "learning_curve.png"):
+        assert model[name] == (BOX / name).read_bytes()
+    pushed, stored = load(model["model.safetensors"]), load_file(BOX / "model.safetensors")
+    assert all(torch.equal(pushed.pop(name), tensor) for name, tensor in stored.items())
+    assert not pushed
+    data = hub.repositories["datasets/user/supplement-en-de"].files
+    rows = {
+        name.split("/")[-1].split("-")[0]: parquet.read_table(BytesIO(data[name])) for name in data if "parquet" in name
+    }
+    assert {split: len(table) for split, table in rows.items()} == SPLIT_SIZES
+    en, de = supplement("test")[0]
+    assert rows["test"].to_pylist()[0] == {"translation": {"en": en, "de": de}}
+    space = hub.repositories["spaces/user/vaswani-demo"].files
+    assert space["package.whl"] == b"wheel"
+    command = json.loads(space["Dockerfile"].decode().partition("CMD ")[2])
+    assert command[:4] == ["vaswani", "demo", "--model", "user/tatoeba-de-en"]
+    (arguments,) = RecipeParser((recipe_module("demo_app.py").DemoArguments,)).parse(command[2:])
+    assert (arguments.server_name, arguments.server_port) == ("0.0.0.0", 7860)

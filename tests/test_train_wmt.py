@@ -229,7 +229,7 @@ def test_two_processes_of_accelerate_prepare_once_share_the_work_and_agree_with_
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--train {corpus}/train.en no-such-file.de", "No such file or directory: 'no-such-file.de'"),
+        ("--train {corpus}/train.en no-such-file.de", "there is no file or directory no-such-file.de"),
         ("--length_penalties 0.6 101", "length_penalties: must be at least -100 and at most 100, is 101"),
         ("--precision fp16 --use_cpu", "precision: fp16 needs a GPU"),
         ("--learning_rate 0.1", "learning_rate: has no effect here; set learning_rate_factor and warmup_steps"),

@@ -14,7 +14,6 @@ from datasets import concatenate_datasets
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, ProgressCallback, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ..data.cleaning import describe_cleaning
 from ..data.overlap import describe_in_train
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import TrainingData
@@ -308,9 +307,9 @@ class TrainingRun:
 def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
     """Print the sizes of corpora, model and epoch."""
     args, sampler = trainer.args, trainer.batch_sampler
-    print(describe_cleaning(data.cleaning["train"]))
+    print(data.describe_cleaning("train"))
     for name, corpus in data.mixed.items():
-        print(f"{name}: {describe_cleaning(data.cleaning[name])}; {corpus.drawn:,} drawn per epoch")
+        print(f"{name}: {data.describe_cleaning(name)}; {corpus.drawn:,} drawn per epoch")
     if data.in_train:
         print(f"also in the training corpus: {describe_in_train(data.in_train)}")
     print(

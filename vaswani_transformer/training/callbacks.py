@@ -146,7 +146,7 @@ class EarlyStopping(TrainerCallback):
                 )
 
 
-# Name in the bar, and format, of each logged value.
+# Name in the bar, and format, of each logged value; a narrow terminal cuts off the last.
 _SHOWN = {
     "loss": ("loss", "{:.3f}"),
     "eval_loss": ("eval_loss", "{:.3f}"),
@@ -196,7 +196,8 @@ class TrainingProgress(ProgressCallback):
             return
         logged = logs or {}
         values = {short: form.format(logged[name]) for name, (short, form) in _SHOWN.items() if name in logged}
-        self._values |= values
+        known = self._values | values
+        self._values = {name: known[name] for name, _ in _SHOWN.values() if name in known}
         self.training_bar.set_postfix_str("  ".join(f"{name}={value}" for name, value in self._values.items()))
         if self.training_bar.disable and values:
             shown = "  ".join(f"{name}={value}" for name, value in values.items())
