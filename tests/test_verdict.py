@@ -119,10 +119,12 @@ def test_what_a_model_is_good_and_bad_at():
     group = {"shortest": 1, "longest": 10, "sentences": 900, "sacrebleu": 50.0}
     groups = [group, {**group, "shortest": 11, "longest": None, "sacrebleu": 30.0}, {**group, "sentences": 3}]
     copies = {"numbers": {"lines": 40, "copied": 40}, "names": {"lines": 40, "copied": 10}}
+    copies["emoji"] = {"lines": 40, "copied": 0}
     *_, good, bad = describe(record({"test.by_source_length": groups, "robustness.strings": copies}))
-    assert good == "Good at: sentences of 1 to 10 words (50.00 sacreBLEU), copying numbers (100.0%)."
+    assert good == "Good at: copying numbers (100.0%)."
     assert bad == (
-        "Bad at: sentences of 11 or more words (30.00 sacreBLEU), <b>...</b> around (-9.1 chrF), copying names (25.0%)."
+        "Bad at: sentences of 11 or more words (30.00 sacreBLEU; of 1 to 10 words, 50.00), <b>...</b> around (-9.1 "
+        "chrF), copying names (25.0%), emoji (0.0%)."
     )
 
 

@@ -72,19 +72,21 @@ def _strengths(record: RunRecord) -> tuple[list[str], list[str]]:
     """What the model is good at, and what it is bad at, by its scores on the test set."""
     good, bad = [], []
     groups = [each for each in (record.test and record.test.by_source_length) or [] if each.sentences >= _FEW]
-    ranked = sorted(groups, key=lambda group: group.sacrebleu)
-    if ranked and ranked[0].sacrebleu < 0.85 * ranked[-1].sacrebleu:
-        for side, group in ((good, ranked[-1]), (bad, ranked[0])):
-            words = f"{group.shortest} to {group.longest}" if group.longest else f"{group.shortest} or more"
-            side.append(f"sentences of {words} words ({group.sacrebleu:.2f} sacreBLEU)")
+    groups.sort(key=lambda group: group.sacrebleu)
+    if groups and groups[0].sacrebleu < 0.85 * groups[-1].sacrebleu:
+        ends = (f"to {group.longest}" if group.longest else "or more" for group in groups)
+        lengths = [f"{group.shortest} {end} words" for group, end in zip(groups, ends, strict=True)]
+        scores = f"{groups[0].sacrebleu:.2f} sacreBLEU; of {lengths[-1]}, {groups[-1].sacrebleu:.2f}"
+        bad.append(f"sentences of {lengths[0]} ({scores})")
     if record.robustness:
         losses = {name: each.plain_chrf - each.chrf for name, each in record.robustness.changes.items()}
         harmful = [name for name, loss in sorted(losses.items(), key=lambda item: -item[1]) if loss > 5]
         bad += [f"{name} (-{losses[name]:.1f} chrF)" for name in harmful[:3]]
-        for kind, each in record.robustness.strings.items():
-            share = each.copied / each.lines
-            if not 0.7 <= share < 0.9:
-                (good if share >= 0.9 else bad).append(f"copying {kind} ({share:.1%})")
+        shares = {kind: each.copied / each.lines for kind, each in record.robustness.strings.items()}
+        copied = [f"{kind} ({share:.1%})" for kind, share in shares.items() if share >= 0.9]
+        lost = [f"{kind} ({share:.1%})" for kind, share in shares.items() if share < 0.7]
+        good += ["copying " + ", ".join(copied)] * bool(copied)
+        bad += ["copying " + ", ".join(lost)] * bool(lost)
     return good, bad
 
 
@@ -195,6 +197,7 @@ def _length(record: RunRecord) -> Iterator[Finding]:
     if record.training.epochs < 1:
         text = f"The training saw a part of the corpus: it made {record.training.epochs:.2f} passes."
         yield Finding(text, _longer(record))
+        return
     losses = record.training.loss_by_tenth
     if losses is None or any(_learning(record)):
         return
