@@ -85,6 +85,13 @@ def test_each_fault_has_its_sentence_and_the_first_says_what_to_do(changes, text
     assert not changes or text not in " ".join(sound)
 
 
+def test_the_vocabulary_of_a_tiny_corpus_is_not_called_small_and_large():
+    tiny = record({"test.perplexity.tokens": 40000, "training.target_tokens": 100_000})
+    assert [each.text for each in find(tiny) if "vocabulary" in each.text] == [
+        "The vocabulary of 8,000 is large: the corpus has each entry 1.4 times on average."
+    ]
+
+
 def test_after_a_sound_training_one_translates():
     sound = record({"training.loss_by_tenth": TIRED})
     assert [each.text.partition(":")[0] for each in find(sound)] == [

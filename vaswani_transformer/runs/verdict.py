@@ -112,7 +112,7 @@ def _sides(record: RunRecord) -> Iterator[Finding]:
             f"{shares['copied']:.1f} % of the translations copy the source: the training's targets may be its sources."
         )
         yield Finding(text, compare)
-    if shares.get("source language", 0) > _WRONG_LANGUAGE:
+    elif shares.get("source language", 0) > _WRONG_LANGUAGE:
         text = (
             f"{shares['source language']:.1f} % of the translations are in the language of the source: the training's"
         )
@@ -177,16 +177,16 @@ def _sizes(record: RunRecord) -> Iterator[Finding]:
     """Does the corpus support the sizes of vocabulary and model?"""
     _, scores, _ = _scored(record)
     tokens, size = record.training.target_tokens / record.training.epochs, record.model.vocab_size
-    if scores and scores.perplexity and writes_spaces(record.data.target_language):
-        sub_words = (scores.perplexity.tokens - scores.sentences) / scores.bleu.reference_length
-        if sub_words > _SUB_WORDS:
-            text = f"The vocabulary of {size:,} is small: it divides a word into {sub_words:.1f} sub-words on average."
-            yield Finding(text, f"repeat the command with --vocab_size {4 * size} and another --output_dir")
     if 2 * tokens / size < _OCCURRENCES:
         text = (
             f"The vocabulary of {size:,} is large: the corpus has each entry {2 * tokens / size:.1f} times on average."
         )
         yield Finding(text, "repeat the command with --min_frequency 10 and another --output_dir")
+    elif scores and scores.perplexity and writes_spaces(record.data.target_language):
+        sub_words = (scores.perplexity.tokens - scores.sentences) / scores.bleu.reference_length
+        if sub_words > _SUB_WORDS:
+            text = f"The vocabulary of {size:,} is small: it divides a word into {sub_words:.1f} sub-words on average."
+            yield Finding(text, f"repeat the command with --vocab_size {4 * size} and another --output_dir")
     if record.model.parameters / tokens > _PARAMETERS:
         text = f"{record.model.parameters:,} parameters are many for {tokens:,.0f} target tokens in the corpus."
         yield Finding(text, "train a smaller model, as with --config small, or on more text")
