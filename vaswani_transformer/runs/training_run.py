@@ -44,6 +44,7 @@ from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_directory import load_record, open_run, record_settings, training_settings
 from .scoring import ValidationBleu, choose_length_penalty
+from .verdict import loss_by_tenth
 
 
 @contextmanager
@@ -255,6 +256,8 @@ class TrainingRun:
             ),
             steps=trainer.state.global_step,
             warmup_steps=steps_of_warmup(trainer.state, self._warmup_steps),
+            max_minutes=args.max_minutes,
+            loss_by_tenth=loss_by_tenth(trainer.state.log_history),
             epochs=trainer.state.epoch,
             target_tokens=int(trainer.totals.target_tokens),
             padding_share=trainer.batch_sampler.padding_share,
