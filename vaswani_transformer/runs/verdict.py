@@ -15,11 +15,9 @@ from .records import RunRecord
 _ROSE, _BY_HEART = 0.3, 0.5  # a loss above its minimum; a loss on held-out text above the training's
 _GAIN = 0.03  # of twice the time, worth it
 _WRONG_LANGUAGE, _COMMON = 20.0, 5.0  # shares of translations
-_SUB_WORDS, _OCCURRENCES, _PARAMETERS = (
-    2.5,
-    20,
-    50,
-)  # a word; of an entry of the vocabulary; a target token of the corpus
+_SUB_WORDS = 2.5  # a word
+_OCCURRENCES = 20  # of an entry of the vocabulary in the corpus
+_PARAMETERS = 50  # a target token of the corpus
 _FEW = 30  # sentences
 
 _PATHOLOGIES = {
