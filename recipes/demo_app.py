@@ -1,10 +1,10 @@
-"""Serve a page to try a model on: translations with confidence and alignment, and the explorer of explore.py.
+"""Serve a page to try a model on: translations with alternatives to their words, and the explorer of explore.py.
 
     python recipes/demo_app.py --model runs/demo
     python recipes/demo_app.py --model runs/demo --server_name 0.0.0.0 --server_port 8000
 
-It needs `pip install -e ".[demo]"`. The model's configuration names the heads that align words, and confidence is what
-`score.py --confidence` measured. By default, only this machine reaches the page.
+It needs `pip install -e ".[demo]"`. The model's configuration names the heads that align words, and sentences are rated
+after `score.py --confidence`. The examples are the card's. By default, only this machine reaches the page.
 """
 
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.options.arguments import Interval, option
 from vaswani_transformer.options.decoding import ShownSearchArguments
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.system.faults import exit_on_error
 
 
@@ -30,6 +31,16 @@ class DemoArguments(ShownSearchArguments):
     share: bool = option(False, "Also make a public link, through gradio's servers.")
 
 
+def card(record: RunRecord | None, target_language: str | None) -> tuple[str, list[str]]:
+    """A sentence about the training text, and examples of the test set, the best translated first."""
+    if record is None:
+        return "", []
+    domain, is_back = record.data.domain, target_language == record.data.source_language
+    about = f"Trained on {domain}: expect errors in other text, and check names and numbers." if domain else ""
+    examples = [each.reference if is_back else each.source for each in record.examples or []]
+    return about, examples[::-1]
+
+
 def main() -> None:
     (args,) = RecipeParser((DemoArguments,)).parse()
     with exit_on_error("demo_app.py"):
@@ -37,7 +48,8 @@ def main() -> None:
         from vaswani_transformer.visualization.demo import LOOK, demo_page  # optional, and imports for seconds
 
         model, name = saved.load().to(PartialState().device), Path(args.model).name
-        page = demo_page(model, saved.tokenizer, name, args.target_language, **args.generate_kwargs)
+        about, examples = card(RunRecord.from_directory(saved.directory), args.target_language)
+        page = demo_page(model, saved.tokenizer, name, args.target_language, about, examples, **args.generate_kwargs)
         page.launch(server_name=args.server_name, server_port=args.server_port, share=args.share, **LOOK)
 
 

@@ -14,7 +14,6 @@ text. A dataset on the Hub is downloaded into the cache of datasets or, with `--
 import time
 from dataclasses import fields
 
-from vaswani_transformer.data.cleaning import describe_cleaning
 from vaswani_transformer.data.overlap import describe_in_train
 from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.options.data import DataArguments
@@ -35,8 +34,8 @@ def main() -> None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
         _, data_args = open_parent(model_args, data_args)
         data = load_corpora(data_args, data_args.prepared)
-        for name, counts in data.cleaning.items():
-            print(f"{name}: {describe_cleaning(counts)}")
+        for name in data.cleaning:
+            print(f"{name}: {data.describe_cleaning(name)}")
         for split, corpus in data.text.items():
             print(f"{split}: {len(corpus):,} sentence pairs")
         if data.in_train:

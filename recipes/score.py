@@ -182,6 +182,11 @@ def keep_curve(saved: SavedModel, record: ScoreRecord) -> None:
     if record.confidence is None:
         raise ValueError("confidence: cannot be measured, since too few translations differ; the scores are saved")
     report = record.confidence
+    if not report.predicts_quality:
+        raise ValueError(
+            f"confidence: nothing is stored, since log-probabilities do not predict the quality of these translations "
+            f"(rank correlation {report.rank_correlation:.2f}); the scores are saved"
+        )
     kept: dict[str, object] = {"confidence_curve": report.curve, "confidence_tokens": report.tokens}
     if saved.config.language_tags:
         directions = Directions(saved.config)

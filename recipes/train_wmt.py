@@ -10,8 +10,9 @@ On one device; on the 8 GPUs of a machine; with options that override the config
 
 After the run, the output directory has the averaged model, its tokenizer, its model card, `all_results.json`,
 `translations.test.txt`, and plots of the learning curve, of BLEU by source length and of robustness to small changes of
-the source. With `--push_to_hub --hub_model_id user/name` it is also pushed to the Hub. `--prepared DIRECTORY` keeps the
-encoded corpora for other runs; prepare_data.py can make it beforehand.
+the source. With `--push_to_hub --hub_model_id user/name` it is also pushed to the Hub. The last lines printed are a
+verdict on the model and the training, and what to do next. `--prepared DIRECTORY` keeps the encoded corpora for other
+runs; prepare_data.py can make it beforehand.
 
 SIGTERM and SIGINT save a complete checkpoint on all processes and end the run with status 128 + the signal's number. A
 second signal, more than three seconds after the first, ends it without one. All processes end if one dies, if one
@@ -54,6 +55,7 @@ from vaswani_transformer.runs.scoring import (
     translate_test_set,
 )
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
+from vaswani_transformer.runs.verdict import describe, next_step
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.processes import on_main_process, start_processes
 
@@ -101,7 +103,7 @@ def train_and_score(
         run.write_results(trainer, record, texts, write_model_card)
         with suppress(OSError):  # standard output may be a full disk or a closed pipe; all results are in files
             show_results(record)
-            print(f"The model is in {args.output_dir}.")
+            show_verdict(record, args.output_dir)
 
 
 def hub_datasets(data_args: DataArguments) -> list[str]:
@@ -138,7 +140,7 @@ def score_copy(data: TrainingData, languages: tuple[str, str]) -> dict[str, Scor
 
 
 def choose_examples(data: TrainingData, languages: tuple[str, str], translations: list[str]) -> list[Example]:
-    """The worst and the best translation of the test set by chrF, and the quartiles between them."""
+    """The three worst translations of the test set by chrF, the quartiles, and the best."""
     corpus = held_out(data, "test", languages)
     quality = sentence_chrf(translations, corpus.references).tolist()
     examples = [
@@ -148,7 +150,8 @@ def choose_examples(data: TrainingData, languages: tuple[str, str], translations
         )
     ]
     examples.sort(key=lambda example: example.chrf)  # stable: equal ones stay in the order of the test set
-    return [examples[place] for place in dict.fromkeys(quarter * (len(examples) - 1) // 4 for quarter in range(5))]
+    quartiles = (quarter * (len(examples) - 1) // 4 for quarter in range(5))
+    return [examples[place] for place in sorted({*range(min(3, len(examples))), *quartiles})]
 
 
 def plot_lengths(record: RunRecord, path: Path) -> None:
@@ -170,6 +173,13 @@ def show_results(record: RunRecord) -> None:
         PlainConsole().print(examples)
     if record.robustness:
         show_robustness(record.robustness)
+
+
+def show_verdict(record: RunRecord, directory: str) -> None:
+    print("\nVerdict")
+    for sentence in describe(record):
+        print(f"- {sentence}")
+    print(f"The model is in {directory}.\nNext: {next_step(record, directory)}")
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class PictureArguments:
         "encoder", "Self-attention of the encoder or the decoder, or from the target to the source."
     )
     layer: int | None = option(None, "The layer, from 1; by default the last.", COUNT)
-    heads: list[int] | None = option(None, "The heads, from 1; by default all.", COUNT)
+    heads: list[int] | None = option(None, "The heads, from 1; by default all with --words, else their mean.", COUNT)
     words: list[str] | None = option(None, "The words whose lines to draw; by default all.")
     merge_words: bool = option(False, "Draw words instead of the tokens that they are divided into.")
     d_model: int = option(512, "Width of the positional encoding.", COUNT)

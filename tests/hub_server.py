@@ -1,7 +1,8 @@
 """A Hub on the loopback: enough of its protocol for huggingface_hub 1.x and 2.x to push models and read them back.
 
-It knows models on the branch `main`; uploads go through LFS, not Xet. The client reads its settings when it is
-imported, so what talks to this server runs in a process of its own. Gradio brings starlette and uvicorn.
+It knows models on the branch `main`, and stores datasets and Spaces; uploads go through LFS, not Xet. The client reads
+its settings when it is imported, so what talks to this server runs in a process of its own. Gradio brings starlette and
+uvicorn.
 """
 
 import base64
@@ -28,7 +29,7 @@ from starlette.routing import Route
 
 TOKEN = "hf_right"
 USER = "user"
-LFS_SUFFIXES = (".png", ".safetensors")
+LFS_SUFFIXES = (".parquet", ".png", ".safetensors", ".whl")
 
 
 def refusal(status: int, message: str, code: str | None = None, **headers: str) -> HTTPException:
@@ -81,7 +82,8 @@ class HubServer:
         home: Where its clients keep what they have loaded from it.
 
     Attributes:
-        repositories: By "namespace/name"; a new one holds `.gitattributes`.
+        repositories: By "namespace/name", datasets and Spaces by "datasets/namespace/name" and "spaces/...". A new one
+            holds `.gitattributes`.
         read_only: Namespaces and repositories that answer 403 to writing.
         drop_uploads: Whether the connection of an LFS upload is cut off.
     """
@@ -94,7 +96,7 @@ class HubServer:
         self.drop_uploads = False
 
     def __enter__(self) -> "HubServer":
-        model = "/api/models/{namespace}/{name}"
+        model = "/api/{kind}/{namespace}/{name}"
         handlers = [
             ("GET", "/api/whoami-v2", self.whoami),
             ("POST", "/api/validate-yaml", self.validate_yaml),
@@ -106,10 +108,13 @@ class HubServer:
             ("GET", model + "/tree/{revision}/{folder:path}", self.tree),
             ("POST", model + "/preupload/main", self.preupload),
             ("POST", model + "/commit/main", self.commit),
-            ("POST", "/{namespace}/{name}.git/info/lfs/objects/batch", self.lfs_batch),
             ("PUT", "/storage/{oid}", self.lfs_upload),
-            ("GET", "/{namespace}/{name}/resolve/{revision}/{path:path}", self.resolve),
         ]
+        for repository in ("/{namespace}/{name}", "/{kind}/{namespace}/{name}"):
+            handlers += [
+                ("POST", repository + ".git/info/lfs/objects/batch", self.lfs_batch),
+                ("GET", repository + "/resolve/{revision}/{path:path}", self.resolve),
+            ]
         routes = [Route(path, _with_known_token(handler), methods=[method]) for method, path, handler in handlers]
         listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -148,7 +153,7 @@ class HubServer:
         return run_python(words, environment=self.environment(token), folder=folder)
 
     def _find(self, request: Request) -> Repository:
-        repo = "{namespace}/{name}".format(**request.path_params)
+        repo = _full_name("{namespace}/{name}".format(**request.path_params), request.path_params.get("kind"))
         if repo not in self.repositories:
             raise refusal(404, "Repository not found", "RepoNotFound")
         return self.repositories[repo]
@@ -174,10 +179,11 @@ class HubServer:
         _require_token(request)
         wanted = await request.json()
         namespace = wanted.get("organization") or USER
-        repo = f"{namespace}/{wanted['name']}"
+        name = f"{namespace}/{wanted['name']}"
+        repo = _full_name(name, f"{wanted.get('type') or 'model'}s")
         if namespace in self.read_only:
             raise refusal(403, f'You don\'t have the rights to create a model under the namespace "{namespace}"')
-        reply = {"url": f"{self.url}/{repo}", "name": repo, "id": repo}
+        reply = {"url": f"{self.url}/{repo}", "name": name, "id": name}
         if repo in self.repositories:
             return JSONResponse({"error": "You already created this model repo", **reply}, 409)
         private = wanted.get("private") or wanted.get("visibility") == "private"
@@ -259,6 +265,10 @@ def _with_known_token(handler: Callable[[Request], Awaitable[Response]]) -> Call
         return await handler(request)
 
     return checked
+
+
+def _full_name(repo: str, kind: str | None) -> str:
+    return repo if kind in (None, "models") else f"{kind}/{repo}"
 
 
 def _require_token(request: Request) -> None:

@@ -86,10 +86,11 @@ _RESULTS = {
         "processes": 1,
         "averaged": ["checkpoint-5500", "checkpoint-6000"],
         "resumed_from": None,
+        "loss_by_tenth": [5.2, 3.4, 2.8, 2.5, 2.3, 2.1, 1.9, 1.75, 1.6, 1.45],
     },
     "validation": _SCORES,
     "test": _SCORES,
-    "test_copy": _COPY | {"bleu": _SCORES["bleu"] | {"score": 2.71828}},
+    "test_copy": _COPY | {"bleu": _SCORES["bleu"] | {"score": 2.71828}, "chrf": _SCORES["chrf"] | {"score": 17.25}},
     "examples": [
         {"source": "It's a dog.", "translation": "Ein Hund.", "reference": "Es ist ein Hund.", "chrf": 43.217},
     ],

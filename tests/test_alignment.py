@@ -147,11 +147,11 @@ def test_words_that_the_tokenizer_does_not_know_have_places():
 
 
 def test_tokens_of_scripts_without_spaces_are_words(model, tokenizer):
-    """A character of several tokens is one word; Latin text within is divided by white space alone."""
-    text = "\u6211\u7528 iPhone's, \u4f60\u597d\u3002\u0e09\u0e31\u0e19"
+    """A character of several tokens is one word; numbers and Latin text are apart, and divided by white space alone."""
+    text = "\u6211\u7528iPhone's, \u4f6030\u597d\u3002\u0e09\u0e31\u0e19\u0e53\u0e53"
     ids = tokenizer(text).input_ids
     places, words = token_words(tokenizer, ids)
-    expected = ["\u6211", "\u7528", "iPhone's,", "\u4f60", "\u597d\u3002", "\u0e09\u0e31", "\u0e19"]
+    expected = ["我", "用", "iPhone's,", "你", "30", "好。", "ฉั", "น", "๓๓"]
     assert words == expected
     assert [word for word, _ in groupby(places)] == [*range(len(words)), None]
     inputs = tokenizer(text, return_tensors="pt")

@@ -18,6 +18,7 @@ def test_translations_equal_generate_with_a_forced_prefix(talkative_model, optio
     target = chosen(talkative_model, source, **options)
     text = " ".join(map(str, source))
     choices = find_alternatives(talkative_model, Numbers(), text, target, count=2, batch_size=5, **options)
+    assert find_alternatives(talkative_model, Numbers(), text, target, 2, [len(target) - 1], **options) == choices[-1:]
     for place, (token, choice) in enumerate(zip(target, choices, strict=True)):
         ids = torch.tensor([[0, *target[:place]]])
         with torch.no_grad():

@@ -10,7 +10,7 @@ from vaswani_transformer.data.augmentation import apply_change, augment_corpus, 
 from vaswani_transformer.data.phrasebook import phrasebook
 
 
-NAMES = find_names([(f"We saw {name} there.", f"Wir sahen {name} dort.") for name in ("Tom", "Boston", "Titanic")])
+NAMES = ["Boston", "Titanic", "Tom"]
 
 
 def changes(kind, source, target, times=200):
@@ -23,15 +23,14 @@ def corpus_of(pairs):
 
 
 def test_a_name_is_capitalised_inside_both_sides_and_nowhere_in_lower_case():
-    names = find_names(
-        [
-            ("I saw Tom in Boston, or Mary.", "Ich sah Tom in Boston, oder Maria."),
-            ("That is a good Film, Anna.", "Das ist ein guter Film, Anna."),
-            ("I like any film.", "Ich mag jeden Film."),
-            ("Rome calls NATO.", "Rome ruft NATO."),
-        ]
-    )
-    assert list(names) == ["Anna", "Boston", "Tom"]
+    pairs = [
+        ("I saw Tom in Boston, or Mary.", "Ich sah Tom in Boston, oder Maria."),
+        ("That is a good Film, Anna.", "Das ist ein guter Film, Anna."),
+        ("I like any film.", "Ich mag jeden Film."),
+        ("Rome calls NATO.", "Rome ruft NATO."),
+        ("It is Eve.", None),
+    ]
+    assert find_names(corpus_of(pairs)) == ["Anna", "Boston", "Tom"]
 
 
 @pytest.mark.parametrize(
@@ -130,15 +129,15 @@ def test_the_tag_of_a_source_stays_at_its_start():
 
 def test_a_share_of_a_corpus_is_added_whatever_the_number_of_processes():
     corpus = corpus_of(phrasebook("train")[:300])
-    augmented = augment_corpus(corpus, "en", "de", 0.1)
+    augmented = augment_corpus(corpus, ("en", "de"), 0.1, NAMES)
     assert augmented.to_list()[:300] == corpus.to_list()
     assert len(augmented) == 330
-    assert augment_corpus(corpus, "en", "de", 0.1, num_proc=2).to_list() == augmented.to_list()
-    assert augment_corpus(corpus, "en", "de", 0) is corpus
+    assert augment_corpus(corpus, ("en", "de"), 0.1, NAMES, num_proc=2).to_list() == augmented.to_list()
+    assert augment_corpus(corpus, ("en", "de"), 0, NAMES) is corpus
 
 
 def test_another_direction_adds_the_same_pairs():
     blank = corpus_of([(f"line {number}", "") for number in range(50)])  # not changed
-    one, other = (augment_corpus(blank, *pair, 0.2).to_list() for pair in (("en", "de"), ("de", "en")))
+    one, other = (augment_corpus(blank, pair, 0.2, NAMES).to_list() for pair in (("en", "de"), ("de", "en")))
     assert one == other
     assert len({row["translation"]["en"] for row in one[50:]}) == 10

@@ -57,6 +57,10 @@ def test_augmented_pairs_are_told_apart_from_dropped_ones():
     assert describe_cleaning(counts) == "1,097 sentence pairs (dropped: empty 1, too_long 0, ratio 2)"
     expected = "1,097 sentence pairs (added by augmentation: 100; dropped: empty 1, too_long 0, ratio 2)"
     assert describe_cleaning({**counts, "augmented": 100}) == expected
+    both = "1,097 sentence pairs (550 in both directions; dropped: empty 1, too_long 0, ratio 2)"
+    assert describe_cleaning(counts, both_directions=True) == both
+    both = both.replace("550 in both directions; ", "500 in both directions; added by augmentation: 100; ")
+    assert describe_cleaning({**counts, "augmented": 100}, both_directions=True) == both
 
 
 def test_nothing_left_is_refused_with_the_reasons():

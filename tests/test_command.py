@@ -114,6 +114,7 @@ def test_a_command_is_its_recipe(tmp_path, saved_model):
     assert refused.stderr.startswith("vaswani train: virtual_ranks: must be at least")
     failed = run_recipe(COMMAND, "average", "--run", tmp_path, "--last", 2, "--output", "out", folder=tmp_path)
     assert failed.stderr == f"vaswani average: run, last: {tmp_path} has 0 checkpoints; give at most as many\n"
-    unknown = run_python(["-m", "vaswani_transformer", "tranlate"], folder=tmp_path)
-    assert unknown.returncode == 1
-    assert unknown.stderr.startswith("vaswani: there is no command 'tranlate'; give one of average, convert, ")
+    for name, advice in (("trian", "is it train?\n"), ("x", "give one of average, convert, ")):
+        unknown = run_python(["-m", "vaswani_transformer", name], folder=tmp_path)
+        assert unknown.returncode == 1
+        assert unknown.stderr.startswith(f"vaswani: there is no command {name!r}; {advice}")

@@ -5,12 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers import call_recipe, change_json, write_pairs
+from helpers import call_recipe, change_json, refusal, write_pairs
 from sacrebleu.metrics import CHRF
 from transformers import GenerationConfig, pipeline
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.saved_model import open_model
+from vaswani_transformer.evaluation import confidence
 from vaswani_transformer.evaluation.confidence import fit_curve, measure_confidence
 from vaswani_transformer.model.scores_vaswani import _interpolate
 from vaswani_transformer.runs.records import ScoreRecord
@@ -113,7 +114,22 @@ def development_set(tmp_path, monkeypatch):
     return ["--source", "valid.en", "--reference", "valid.de"]
 
 
-def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_path, capsys):
+@pytest.fixture
+def any_correlation(monkeypatch):
+    """Keeps the confidence of models with random weights, too."""
+    monkeypatch.setattr(confidence, "LEAST_CORRELATION", -1.0)
+
+
+def test_a_confidence_that_predicts_nothing_is_not_kept(development_set, lively_model, tmp_path):
+    model = shutil.copytree(lively_model, tmp_path / "model")
+    change_json(model / "generation_config.json", max_new_tokens=6)
+    words = ["--model", model, *development_set, "--confidence", "--output_dir", "scores"]
+    assert "do not predict the quality of these translations (rank correlation -0." in refusal("score.py", *words)
+    assert open_model(model).config.confidence_curve is None
+    assert (tmp_path / "scores" / "confidence.png").exists()
+
+
+def test_the_model_keeps_what_was_measured(development_set, lively_model, tmp_path, capsys, any_correlation):
     model = shutil.copytree(lively_model, tmp_path / "model")
     change_json(model / "generation_config.json", max_new_tokens=6)
     before = pipeline("translation", model=str(model))("Dogs!", return_scores=True)[0]
@@ -188,7 +204,7 @@ def test_only_the_best_translation_of_the_models_own_search_has_a_confidence(cha
     assert translator("Dogs!", return_scores=True)[0]["confidence"] is None
 
 
-def test_each_direction_has_its_own_curve(development_set, two_way, tmp_path):
+def test_each_direction_has_its_own_curve(development_set, two_way, tmp_path, any_correlation):
     model = shutil.copytree(two_way, tmp_path / "model")
     into_english = {"en": [[-9.0, 60.0], [0.0, 70.0]]}
     open_model(model).update_config(confidence_curve=into_english)

@@ -1,6 +1,8 @@
 """Hostile text on a terminal: every character is shown, and neither terminal nor rich obeys any."""
 
 import io
+import logging
+import re
 import sys
 import unicodedata
 from email.message import Message
@@ -64,9 +66,21 @@ def test_a_bar_is_for_terminals(stream, disable):
     assert ("Counting" in file.getvalue()) == (stream is Terminal and not disable)
 
 
+def test_a_warning_begins_a_line_while_a_bar_is_shown(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    with exit_on_error("some.py"), ProgressBar([1, 2], "Counting") as bar:
+        for _ in bar:
+            logging.getLogger("vaswani_transformer.some").warning("a warning")
+    lines = re.split(r"[\r\n]", screen.getvalue())
+    assert lines.count("a warning") == 2
+    assert any(line.startswith("Counting:") for line in lines)
+
+
 ENDS = [
     (ValueError("file x,\n line 3"), 1, "file x, line 3"),
-    (FileNotFoundError(2, "No such file", "x"), 1, "[Errno 2] No such file: 'x'"),
+    (FileNotFoundError(2, "No such file", "x"), 1, "there is no file or directory x"),
+    (PermissionError(13, "Permission denied", "x"), 1, "x: Permission denied"),
+    (OSError(28, "No space left on device"), 1, "No space left on device"),
     (HTTPError("http://x", 404, "Not Found", Message(), None), 1, "HTTP Error 404: Not Found"),
     (ImportError("x is not installed"), 1, "x is not installed"),
     (SafetensorError("header"), 1, "header"),

@@ -48,30 +48,44 @@ def texts_of(svg: str) -> list[tuple[str, float, float, str]]:
 def drawn_weights(svg: str, rows: int, columns: int) -> np.ndarray:
     """Opacities `[8, rows, columns]` of the lines, by the words that they meet."""
     texts = texts_of(svg)
-    caption = next(place for place, text in enumerate(texts) if text[0] == "attends to")
-    heights = [y for _, _, y, _ in texts]
-    left, right = heights[caption - rows : caption], heights[caption + 1 : caption + 1 + columns]
+    caption = next(place for place, text in enumerate(texts) if text[0].startswith("← attends to"))
+    heights = [y for _, _, y, _ in texts[caption + 2 :]]  # after the left heading
+    left, right = heights[:columns], heights[columns + 1 : columns + 1 + rows]
     found = np.zeros((8, rows, columns))
     [collection] = [node for node in ElementTree.fromstring(svg).iter() if node.get("id") == "LineCollection_1"]
     for path in collection.iter(f"{SVG}path"):
         start, end = (float(y) for y in re.findall(r"[ML] \S+ (\S+)", path.get("d")))
         style = dict(part.split(": ") for part in path.get("style").split("; "))
-        row, column = (int(np.argmin([abs(y - place) for y in side])) for side, place in ((left, start), (right, end)))
+        row, column = (int(np.argmin([abs(y - place) for y in side])) for side, place in ((right, end), (left, start)))
         place = TAB10.index(style["stroke"]), row, column
         assert found[place] == 0
         found[place] = float(style.get("stroke-opacity", 1))
     return found
 
 
+def relative(weights: np.ndarray) -> np.ndarray:
+    """Shares of the largest weight, without those too faint to be drawn."""
+    shares = weights / weights.max()
+    return np.where(shares < 0.01, 0, shares)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_lines_are_the_weights(weights, kind):
     rows, columns, layers = weights.select(kind)
     for layer in (1, None):
-        expected = layers[(layer or len(layers)) - 1]
-        svg = draw_attention(weights, kind=kind, layer=layer)._repr_svg_()
-        found = drawn_weights(svg, len(rows), len(columns))
-        np.testing.assert_allclose(found, np.where(expected < 0.01, 0, expected), atol=1e-5)
-    assert kind != "cross" or (expected < 0.01).any()
+        expected = relative(layers[(layer or len(layers)) - 1])
+        svg = draw_attention(weights, kind=kind, layer=layer, heads=range(1, 9))._repr_svg_()
+        np.testing.assert_allclose(drawn_weights(svg, len(rows), len(columns)), expected, atol=1e-5)
+    assert kind != "cross" or (expected == 0).any()
+
+
+def test_the_mean_over_the_heads_is_drawn_by_default(weights):
+    mean = weights.cross[2].mean(0)
+    svg = draw_attention(weights, kind="cross")._repr_svg_()
+    np.testing.assert_allclose(drawn_weights(svg, *mean.shape)[0], relative(mean), atol=1e-5)
+    texts = [text for text, *_ in texts_of(svg)]
+    assert f"← attends to (strongest line: {mean.max():.0%})" in texts
+    assert "Encoder-decoder attention, layer 3 of 3, mean of 8 heads" in texts
 
 
 def test_only_chosen_heads_and_words_have_lines(weights):
@@ -80,9 +94,19 @@ def test_only_chosen_heads_and_words_have_lines(weights):
     for head in (2, 7):
         for row in (0, 5, 6):
             expected[head, row] = weights.encoder[1, head, row]
-    np.testing.assert_allclose(drawn_weights(svg, 8, 8), np.where(expected < 0.01, 0, expected), atol=1e-5)
+    np.testing.assert_allclose(drawn_weights(svg, 8, 8), relative(expected), atol=1e-5)
     greys = [text for text, _, _, style in texts_of(svg) if to_hex("0.65") in style]
     assert greys == ["<b>&", "שלום", "日本", "·", "</s>"]
+
+
+def test_characters_without_a_font_are_named_once_and_stay_text_in_an_svg(weights, tmp_path, caplog, recwarn):
+    picture = draw_attention(weights, kind="cross")
+    picture.save(tmp_path / "a.svg")
+    assert not caplog.records
+    picture.save(tmp_path / "a.png")
+    [record] = caplog.records
+    assert record.getMessage().startswith("png: the picture has boxes in place of 日本, which matplotlib's font lacks;")
+    assert not recwarn
 
 
 def test_entropy_as_by_loops(weights):

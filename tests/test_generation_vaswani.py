@@ -167,6 +167,20 @@ def test_layers_that_are_more_than_their_weights_are_called(talkative_model, mon
     talkative_model.generate(as_batch(SOURCES))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_quantized_model_is_searched_fast(talkative_model, monkeypatch):
+    """torch's dynamic quantization leaves its layers in training mode, which changes nothing."""
+    plain = scores_of(talkative_model)
+    quantized = torch.ao.quantization.quantize_dynamic(talkative_model, {nn.Linear})
+    with monkeypatch.context() as patch:
+        patch.setattr(type(quantized), "is_unmodified", lambda self: False)
+        expected = scores_of(quantized)
+    monkeypatch.setattr(ForwardDecoder, "prefill", None)
+    scores = scores_of(quantized)
+    assert torch.allclose(scores, expected, atol=0.1)  # activations are rounded by the maximum of the whole batch
+    assert not torch.allclose(scores, plain, atol=1e-3, rtol=0)
+
+
 def rolled(output: object) -> object:
     """Output of a module, its last dimension rolled by one place."""
     if isinstance(output, torch.Tensor):

@@ -89,7 +89,7 @@ def test_codes_of_a_language_and_of_its_varieties_are_alike(monkeypatch):
 def test_a_text_may_begin_with_its_tag():
     assert Directions(TWO_WAY).split(" <2en> Ein Hund. ") == ("<2en>", "Ein Hund. ")
     assert Directions(TWO_WAY).split("<2en>Ein Hund.") == ("<2en>", "Ein Hund.")
-    assert Directions(TWO_WAY).split("\ufeff\u200b <2en> Ein Hund.") == ("<2en>", "Ein Hund.")
+    assert Directions(TWO_WAY).split("\ufeff\u200b\u202a \u2066<2en> Ein Hund.") == ("<2en>", "Ein Hund.")
     assert Directions(TWO_WAY).split("Ein <2en> Hund.") == (None, "Ein <2en> Hund.")
     assert Directions(PreTrainedConfig()).split("<2en> x") == (None, "<2en> x")
     with pytest.raises(ValueError, match="begins with <2en>, but <2de_AT> is asked for"):

@@ -160,9 +160,15 @@ def test_many_equal_characters_do_not_stop_the_division(character):
 
 
 def test_invisible_characters_are_no_words_and_those_given_as_words_are_read(parser):
-    assert split_words("\ufeff\u201cThe\u201d \u200b c\u00adat.\u200b") == ["``", "The", "''", "cat", "."]
-    words = ["The", "\u200b", "cat", "\ufeff\u00ad"]
+    assert split_words("\ufeff\u201cThe\u201d \u202a\u200b c\u00ad\u2066at\u2069.\u200b") == [
+        "``",
+        "The",
+        "''",
+        "cat",
+        ".",
+    ]
+    words = ["The", "\u200b", "cat", "\ufeff\u00ad", "\u202a"]
     tokens = parser.tokenizer(join_words(words))
-    assert len({tokens.token_to_word(index) for index in range(len(tokens.input_ids) - 1)}) == 4
+    assert len({tokens.token_to_word(index) for index in range(len(tokens.input_ids) - 1)}) == 5
     ((_, ((parse,),)),) = parse_in_batches(parser.model, parser.tokenizer, [words], constrained=True)
     assert Tree.fromstring(parse.tree).leaves() == words

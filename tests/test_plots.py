@@ -4,12 +4,14 @@ import pytest
 from matplotlib.figure import Figure
 from runs import run_record, sweep_as_in_paper
 
+from vaswani_transformer.evaluation.confidence import CalibrationBin, ConfidenceReport
 from vaswani_transformer.evaluation.robustness import ChangedLines, CopiedLines, Robustness
 from vaswani_transformer.evaluation.scores import BleuScore, LengthGroup, Score, Scores
 from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
 from vaswani_transformer.experiments.reports import plot_rows
 from vaswani_transformer.runs.plots import (
     plot_bleu_by_source_length,
+    plot_confidence,
     plot_learning_curve,
     plot_robustness,
     plot_sweep,
@@ -25,7 +27,7 @@ def figures(monkeypatch) -> list[Figure]:
 
 
 @pytest.mark.parametrize(
-    ("history", "panels"),
+    ("history", "panels", "numbers"),
     [
         (
             [
@@ -34,17 +36,20 @@ def figures(monkeypatch) -> list[Figure]:
                 {"step": 20, "loss": 4.0, "nll_loss": 3.0, "learning_rate": 0.2},
             ],
             [{(10, 5.0), (20, 3.0)}, {(15, 4.0)}, {(15, 21.0)}, {(10, 0.1), (20, 0.2)}],
+            ["5", "3", "4", "21"],
         ),
-        ([{"step": 1, "eval_loss": 4.0}], [{(1, 4.0)}]),
-        ([{"step": 1, "learning_rate": 0.1}, {"step": 1, "eval_bleu": 4.0}], [{(1, 4.0)}, {(1, 0.1)}]),
+        ([{"step": 1, "eval_loss": 4.0}], [{(1, 4.0)}], ["4"]),
+        ([{"step": 1, "learning_rate": 0.1}, {"step": 1, "eval_bleu": 4.0}], [{(1, 4.0)}, {(1, 0.1)}], ["4"]),
+        ([{"step": step, "eval_loss": 4.0} for step in range(11)], [{(step, 4.0) for step in range(11)}], []),
     ],
 )
-def test_a_learning_curve_shows_what_was_logged_without_empty_panels(history, panels, tmp_path, figures):
+def test_a_learning_curve_shows_what_was_logged_without_empty_panels(history, panels, numbers, tmp_path, figures):
     assert plot_learning_curve(history, tmp_path / "curve.png") == "curve.png"
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     lines = [line for axes in figures[0].axes for line in axes.lines]
     assert [{*zip(line.get_xdata(), line.get_ydata(), strict=True)} for line in lines] == panels
     assert all(axes.lines for axes in figures[0].axes)
+    assert [text.get_text() for axes in figures[0].axes for text in axes.texts] == numbers
 
 
 def test_nothing_logged_leaves_no_picture(tmp_path):
@@ -60,6 +65,13 @@ def test_groups_of_lengths_are_bars(tmp_path, figures):
     plot_bleu_by_source_length(groups, tmp_path / "lengths.png")
     assert [bar.get_height() for bar in figures[0].axes[0].patches] == [10.0, 20.0, 30.0, 40.0]
     assert (tmp_path / "lengths.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_confidence_states_its_rank_correlation(tmp_path, figures):
+    report = ConfidenceReport([[-1.0, 40.0]], 0.43, 1.0, [CalibrationBin(20, 40.0, 41.0)], {"0": 40.0, "0.1": 42.0})
+    plot_confidence(report, tmp_path / "confidence.png")
+    assert figures[0].get_suptitle().endswith(": 0.43 (1 is perfect)")
+    assert [bar.get_height() for bar in figures[0].axes[1].patches] == [40.0, 42.0]
 
 
 def test_a_sweep_is_a_grid_of_scores(tmp_path, figures):

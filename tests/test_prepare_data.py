@@ -89,7 +89,7 @@ def test_a_killed_preparation_leaves_no_process_behind_and_goes_on(settings, tmp
     ("changes", "message"),
     [
         ({"prepared": None}, "prepared: name the directory"),
-        ({"train": ["no-such.en", "no-such.de"]}, "No such file or directory: 'no-such.en'"),
+        ({"train": ["no-such.en", "no-such.de"]}, "there is no file or directory no-such.en"),
         ({"vocab_size": 30000}, "the corpus supports only"),
     ],
 )

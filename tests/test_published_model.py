@@ -47,12 +47,12 @@ def test_weights_are_small_and_are_computed_with_in_float32():
 
 
 def test_rounded_weights_translate_as_the_run_did():
-    """The examples of the card are the float32 model's; of five, rounding may change one."""
+    """The examples of the card are the float32 model's; rounding may change one."""
     examples = json.loads((BOX / "all_results.json").read_text(encoding="utf-8"))["examples"]
     found = pipeline("translation_de_to_en", model=str(BOX))([each["source"] for each in examples])
     same = [one["translation_text"] == each["translation"] for one, each in zip(found, examples, strict=True)]
-    assert len(same) == 5
-    assert sum(same) >= 4
+    assert len(same) >= 5
+    assert sum(same) >= len(same) - 1
 
 
 def test_words_are_aligned_with_their_translations():

@@ -1,15 +1,22 @@
 """A push from a real training run, read back in fresh processes, with and without this package."""
 
-import hashlib
 import json
+import re
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import REPOSITORY, TRAIN_WMT, option_words, run_python, write_splits
+import torch
+from helpers import BOX, REPOSITORY, TRAIN_WMT, option_words, recipe_module, run_python, write_splits
 from hub_server import HubServer, Repository
+from pyarrow import parquet
+from safetensors.torch import load, load_file
+
+from vaswani_transformer.data.supplement import SPLIT_SIZES, supplement
+from vaswani_transformer.options.parser import RecipeParser
 
 
 pytestmark = pytest.mark.system
@@ -87,8 +94,7 @@ def pushed(hub, tmp_path_factory) -> SimpleNamespace:
 
 def test_a_run_pushes_model_code_and_card_only(hub, pushed):
     files = hub.repositories["user/en-de"].files
-    covered = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json"}
-    weights = {*covered, "generation_config.json", "manifest.json"}
+    weights = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"}
     names = "configuration modeling attention keywords generation search_options beam_search step_decoder pipeline "
     names += "languages scores"
     code = {f"{name}_vaswani.py" for name in names.split()}
@@ -96,10 +102,6 @@ def test_a_run_pushes_model_code_and_card_only(hub, pushed):
     run |= {"learning_curve.png", "bleu_by_source_length.png", "robustness.png"}
     translations = {f"translations.{split}.txt" for split in ("validation", "test", "test_last_checkpoint")}
     assert weights | code <= files.keys() <= weights | code | run | translations
-    manifest = json.loads(files["manifest.json"])["files"]
-    assert {name: entry["sha256"] for name, entry in manifest.items()} == {
-        name: hashlib.sha256(files[name]).hexdigest() for name in covered - {"config.json"}
-    }
     for name in files.keys() - {".gitattributes"}:
         assert (pushed.out / name).read_bytes() == files[name]
     for name, content in files.items():  # recipe, configuration, corpora and output were given by their full names
@@ -161,6 +163,17 @@ for name in {closed}:
         assert "hf auth login" in message
 
 
+def test_pushing_a_model_again_as_the_readme_does_renews_its_code_alone(hub, pushed):
+    files = hub.repositories["user/en-de"].files
+    old = {name: b"old" if name.endswith(".py") else content for name, content in files.items()}
+    hub.repositories["user/old"] = Repository("user/old", files=old)
+    blocks = (REPOSITORY / "README.md").read_text(encoding="utf-8").split("```")
+    (snippet,) = (block.removeprefix("python") for block in blocks if "push_to_hub(" in block)
+    result = hub.run(snippet.replace("user/en-de", "user/old"), folder=pushed.folder)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert hub.repositories["user/old"].files == files
+
+
 def test_what_cannot_be_pushed_is_refused_before_training(hub, tmp_path):
     result = train(hub, tmp_path, "hf_wrong", "--hub_model_id", "user/en-de")
     assert result.returncode == 1
@@ -190,3 +203,34 @@ def test_resuming_a_finished_run_pushes_it_after_an_interruption_and_nothing_els
     assert result.returncode == 0
     assert "has ended, after 4 steps" in result.stderr
     assert hub.repositories["user/again"].files == hub.repositories["user/en-de"].files
+
+
+def test_what_contributing_publishes_is_pushed(hub, tmp_path):
+    """The program of CONTRIBUTING.md, with a file in place of the wheel, which test_command.py builds."""
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    (tmp_path / "model_cards").symlink_to(REPOSITORY / "model_cards")
+    (tmp_path / "runs" / "space").mkdir(parents=True)
+    (tmp_path / "runs" / "space" / "package.whl").write_bytes(b"wheel")
+    result = hub.run(program, folder=tmp_path)
+    assert result.returncode == 0, result.stderr[-3000:]
+    model = hub.repositories["user/tatoeba-de-en"].files
+    assert {"modeling_vaswani.py", "tokenizer.json"} <= model.keys()
+    for name in ("README.md", "learning_curve.png"):
+        assert model[name] == (BOX / name).read_bytes()
+    pushed, stored = load(model["model.safetensors"]), load_file(BOX / "model.safetensors")
+    assert all(torch.equal(pushed.pop(name), tensor) for name, tensor in stored.items())
+    assert not pushed
+    data = hub.repositories["datasets/user/supplement-en-de"].files
+    rows = {
+        name.split("/")[-1].split("-")[0]: parquet.read_table(BytesIO(data[name])) for name in data if "parquet" in name
+    }
+    assert {split: len(table) for split, table in rows.items()} == SPLIT_SIZES
+    en, de = supplement("test")[0]
+    assert rows["test"].to_pylist()[0] == {"translation": {"en": en, "de": de}}
+    space = hub.repositories["spaces/user/vaswani-demo"].files
+    assert space["package.whl"] == b"wheel"
+    command = json.loads(space["Dockerfile"].decode().partition("CMD ")[2])
+    assert command[:4] == ["vaswani", "demo", "--model", "user/tatoeba-de-en"]
+    (arguments,) = RecipeParser((recipe_module("demo_app.py").DemoArguments,)).parse(command[2:])
+    assert (arguments.server_name, arguments.server_port) == ("0.0.0.0", 7860)

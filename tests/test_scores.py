@@ -31,6 +31,11 @@ def test_groups_of_lengths_are_scored_apart():
     assert len({group.sacrebleu for group in groups}) > 2
 
 
+def test_sources_without_spaces_have_a_word_for_each_character():
+    (group,) = bleu_by_source_length(["\u6211\u6709iPhone\u3002 " * 4], ["a"], [["a"]])
+    assert (group.shortest, group.longest) == (11, 20)
+
+
 @pytest.mark.parametrize(
     ("language", "tokenizer", "words", "other"),
     [

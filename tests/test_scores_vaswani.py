@@ -51,6 +51,22 @@ def test_scores_are_sums_of_the_logarithms_of_each_tokens_probability(translator
             assert sum(words) == pytest.approx(sum(expected[: length - is_ended]), abs=1e-4)
 
 
+def test_given_translations_are_scored(two_way):
+    translator, pairs = pipeline("translation_en_to_de", model=str(two_way)), phrasebook("test")[:4]
+    sources, targets = zip(*pairs, strict=True)
+    sources, targets = [*sources[:3], {"text": sources[3]}], [*targets[:3], ""]
+    found = [*translator.score(sources, targets), *translator.score("Hunde!", "Dogs!", tgt_lang="en")]
+    tagged = [*(f"<2de> {source}" for source, _ in pairs), "<2en> Hunde!"]
+    for record, source, target in zip(found, tagged, [*targets, "Dogs!"], strict=True):
+        ids = torch.tensor([0, *translator.tokenizer(target).input_ids])
+        expected = sum(by_hand(translator.model, torch.tensor(translator.tokenizer(source).input_ids), ids))
+        assert record["log_probability"] == pytest.approx(expected, abs=1e-4)
+        assert record["score"] == pytest.approx(expected / ((5 + len(ids) - 1) / 6) ** 0.6, abs=1e-4)
+        assert record["words"] == target.split()
+    with pytest.raises(ValueError, match=r"^score: there are 2 sources and 1 targets"):
+        translator.score(["a", "b"], ["c"])
+
+
 @pytest.mark.parametrize("prefix", [None, [[5, 6]], [[0, 5, 6, 7]]])
 @pytest.mark.parametrize("kind", ["gnmt", "transformers"])
 def test_the_score_is_that_by_which_the_search_ranks(translator, kind, prefix):

@@ -63,6 +63,9 @@ def test_texts_are_split_by_the_rules_of_the_source_language():
 SCRIPTS = [
     ("hi", "मैं घर जाता हूँ।|वह आता है॥|हाँ।"),
     ("hi", "वह आया।|1965 में।|१९६५ में।|शिवः ॥11॥"),
+    ("hi", "डॉ. शर्मा और प्रो. सिंह 5 कि. मी. दूर हैं. |(श्री. वर्मा) आए. |वह गया।"),
+    ("bn", "ড. ইউনূস ও মো. রহিম এসেছেন।|কি. মি. ৫।"),
+    ("ar", "د. أحمد جاء. |ثم ذهب."),
     ("my", "မင်္ဂလာပါ။|နေကောင်းလား။"),
     ("khm", "ខ្ញុំទៅផ្ទះ។|គាត់មក៕| ឆ្មា ឆ្កែ ។ល។"),
     ("th", "ฉันกลับบ้าน เขามา พ.ศ. 2567 ไปไหม?| ดี"),
@@ -78,7 +81,7 @@ SCRIPTS = [
 
 
 @pytest.mark.parametrize(("language", "text"), SCRIPTS)
-def test_sentences_of_other_scripts_end_without_a_space(language, text):
+def test_sentences_of_other_scripts_end_at_their_marks(language, text):
     config = PreTrainedConfig(source_language=language)
     sentences = [sentence.strip() for sentence in text.split("|")]
     assert Paragraph.split(Directions(config), text.replace("|", "")).sentences == sentences

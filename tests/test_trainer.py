@@ -257,6 +257,15 @@ def test_a_limit_of_time_ends_training_with_a_checkpoint(tmp_path, tokenizer, cl
     assert [entry["step"] for entry in trainer.state.log_history if "eval_loss" in entry] == [2, 3]
 
 
+def test_a_training_of_minutes_says_soon_how_many_steps_and_passes_it_will_make(tmp_path, tokenizer, clock, capsys):
+    """Fifteen seconds are eight steps of two seconds; the line comes after the second step."""
+    trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=[clock, TimeLimit(0.25)])
+    trainer.train()
+    assert trainer.state.global_step == 8
+    line = "at this speed, 0.25 minutes are enough for 8 steps, 1.5 passes over the corpus"
+    assert [each for each in capsys.readouterr().out.splitlines() if "at this speed" in each] == [line]
+
+
 def test_a_resumed_training_has_the_time_that_is_left(tmp_path, tokenizer, clock):
     """Ten seconds are five steps, whether or not it was interrupted after the second."""
     settings = {"save_strategy": "steps", "save_steps": 2, "callbacks": [clock, TimeLimit(1 / 6)]}

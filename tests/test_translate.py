@@ -275,7 +275,7 @@ def error(run, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--input {folder}/none", "No such file or directory: '{folder}/none'"),
+        ("--input {folder}/none", "there is no file or directory {folder}/none"),
         ("--input {folder}/latin-1.txt --output {folder}/out", "{folder}/latin-1.txt, line 10: not UTF-8"),
         ("--input {folder}/latin-1.txt --output {folder}/latin-1.txt --overwrite", "latin-1.txt is the input too"),
         ("--input {folder}/latin-1.txt --column en", "column: {folder}/latin-1.txt is text"),

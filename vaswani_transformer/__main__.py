@@ -5,6 +5,7 @@ for `--help`. This file is also run by its path, so it imports nothing from the 
 """
 
 import ast
+import difflib
 import runpy
 import sys
 from importlib.metadata import version
@@ -36,7 +37,9 @@ def main() -> None:
     elif name == "--version":
         print(f"vaswani_transformer {version('vaswani_transformer')}")
     elif name not in commands:
-        sys.exit(f"vaswani: there is no command {name!r}; give one of {', '.join(commands)}")
+        similar = difflib.get_close_matches(name, commands, 1)
+        advice = f"is it {similar[0]}?" if similar else f"give one of {', '.join(commands)}"
+        sys.exit(f"vaswani: there is no command {name!r}; {advice}")
     elif {"-h", "--help"} & {*arguments} and page.exists():  # the recipe would import its libraries first
         print(page.read_text(encoding="utf-8").split("```")[1].removeprefix("text\n"), end="")
     else:

@@ -176,18 +176,25 @@ def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
     yield SpeedrunRecord([*(each for each in earlier if each.change != entry.change), entry])
 
 
-def as_markdown(record: SpeedrunRecord) -> str:
-    lines = [["", "change", "track", "minutes", "processor minutes", "validation", "above", "test", "machine", "logs"]]
+def lettered(entries: list[Entry]) -> Iterator[tuple[str, bool, Entry]]:
+    """Each entry with its letter, and whether it is good and faster than any record before it on its machine."""
     fastest: dict[str, float] = {}
-    for entry in record.entries:
+    for row, entry in enumerate(entries):
         minutes = mean(entry.processor_minutes)
         is_record = entry.is_good and minutes < fastest.get(entry.machine, math.inf)
         if is_record:
             fastest[entry.machine] = minutes
+        yield chr(ord("A") + row), is_record, entry
+
+
+def as_markdown(record: SpeedrunRecord) -> str:
+    lines = [["", "change", "track", "minutes", "processor minutes", "validation", "above", "test", "machine", "logs"]]
+    for letter, is_record, entry in lettered(record.entries):
         numbers = [with_range(values, ".1f") for values in (entry.minutes, entry.processor_minutes)]
         numbers += [with_range(entry.validation, ".2f"), f"{entry.lower_bound:.2f}", with_range(entry.test, ".2f")]
         logs = f"[{len(entry.seeds)} seeds]({entry.logs})"
-        lines.append(["**record**" if is_record else "", entry.change, entry.track, *numbers, entry.machine, logs])
+        name = f"**{letter}, record**" if is_record else letter
+        lines.append([name, entry.change, entry.track, *numbers, entry.machine, logs])
     facts = (
         "multi30k, English-German: how soon a model translates captions well. Means over the seeds, with the range; "
         "sacreBLEU of the validation set and of test_2016_flickr; what the validation mean is above with 95 % "
@@ -195,8 +202,8 @@ def as_markdown(record: SpeedrunRecord) -> str:
         f"{TARGET} in {BUDGET} processor minutes at most, and in fewer than any before it on its machine. All rules, "
         "and how to enter in one command: `recipes/benchmarks/speedrun.py`."
     )
-    picture = "![Processor minutes and validation BLEU of each line, and the target](speedrun.png)"
-    commands = [f"- {entry.change}: `{entry.run.command}`, commit `{entry.run.commit}`" for entry in record.entries]
+    picture = "![Validation BLEU and processor minutes of each line's trainings, with target and budget](speedrun.png)"
+    commands = [f"- {letter}: `{e.run.command}`, commit `{e.run.commit}`" for letter, _, e in lettered(record.entries)]
     return "\n\n".join(["# Speedrun", facts, markdown_table(lines), picture, "\n".join(commands)]) + "\n"
 
 
@@ -205,15 +212,29 @@ def with_range(values: list[float], form: str) -> str:
 
 
 def plot(record: SpeedrunRecord, path: Path) -> None:
-    """Plot processor minutes and validation BLEU of each training, with the target."""
-    figure = Figure(figsize=(10, 6), layout="constrained")
-    axes = figure.subplots()
-    for entry in record.entries:
-        axes.plot(entry.processor_minutes, entry.validation, "o", label=entry.change)
-    axes.axhline(TARGET, color="grey", linestyle="--", label="target")
-    axes.legend(fontsize="x-small")
-    axes.set(xlabel="processor minutes of training", ylabel="validation sacreBLEU")
-    figure.savefig(path, dpi=150)
+    """Plot validation BLEU and processor minutes of each training, in a column for each line."""
+    lines = list(lettered(record.entries))
+    figure = Figure(figsize=(max(7, 1 + 0.8 * len(lines)), 6), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    for column, (_, is_record, entry) in enumerate(lines):
+        color, seeds = "C2" if is_record else "C0", len(entry.seeds)
+        places = [column + 0.6 * ((seed + 0.5) / seeds - 0.5) for seed in range(seeds)]  # no dot hides another
+        above.plot(places, entry.validation, "o", color=color)
+        above.hlines(entry.lower_bound, column - 0.35, column + 0.35, color=color)
+        below.plot(places, entry.processor_minutes, "o", color=color)
+    for axes, limit, name in ((above, TARGET, "target"), (below, BUDGET, "budget")):
+        axes.axhline(limit, color="grey", linestyle="--")
+        axes.text(-0.45, limit, f"{name}: {limit}", color="0.4", va="bottom")
+        axes.grid(axis="y", alpha=0.3)
+    above.set(ylabel="validation sacreBLEU")
+    below.set(ylabel="processor minutes", xlabel="line of the table", ylim=(0, 1.2 * BUDGET))
+    below.set_xticks(range(len(lines)), [letter for letter, _, _ in lines])
+    figure.suptitle(
+        "Speedrun: image captions, English to German\n"
+        "dot: a training; bar: the mean is above it with 95 % confidence; green: a record",
+        fontsize=11,
+    )
+    figure.savefig(path, dpi=120)
 
 
 def main() -> None:

@@ -245,7 +245,7 @@ def as_markdown(results: Table1Record) -> str:
             "Growth exponents of the time: over n at d = "
             f"{results.n.d}, over d at n = {results.d.n}, each through the larger half of the sizes.",
             markdown_table(exponents),
-            "![Time over n and d](table1.png)",
+            "![Milliseconds over n and over d for each kind of layer, beside the growth by Table 1](table1.png)",
             f"Restricted attention beside full attention under the same mask, n = {restricted.n}, d = {restricted.d}, "
             f"r = {restricted.r}; the largest difference of their results is {restricted.largest_difference:.1e}.",
             markdown_table(ratios) + "\n",
@@ -255,22 +255,24 @@ def as_markdown(results: Table1Record) -> str:
 
 def plot(results: Table1Record, path: Path) -> None:
     """Plot measured times as points, and lines of the predicted growth through the largest of them."""
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
-    for column, (axes, axis) in enumerate(zip(figure.subplots(1, 2, sharey=True), ("n", "d"), strict=True)):
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    panels = figure.subplots(2, len(results.seconds), sharex="row", sharey=True)
+    for row, axis, fixed in zip(panels, "nd", (f"d = {results.n.d}", f"n = {results.d.n}"), strict=True):
         sizes = (results.n if axis == "n" else results.d).sizes
-        for number, (name, growth) in enumerate(PREDICTED.items()):
-            times = [1000 * value for value in results.seconds[name][axis]]
-            axes.plot(sizes, times, "o", color=f"C{number}", label=name)
-            line = [times[-1] * (size / sizes[-1]) ** growth[column] for size in sizes]
-            axes.plot(sizes, line, "--", color=f"C{number}", linewidth=1)
-        fixed = f"d = {results.n.d}" if axis == "n" else f"n = {results.d.n}"
-        axes.set(xscale="log", yscale="log", xlabel=f"{axis}, at {fixed}")
-        axes.set_xticks(sizes, [str(size) for size in sizes])
-        axes.set_xticks([], minor=True)
-        axes.grid(alpha=0.3)
-        if not column:
-            axes.set_ylabel("milliseconds; dashed: growth by Table 1")
-            axes.legend(fontsize="small")
+        for axes, (name, seconds_of) in zip(row, results.seconds.items(), strict=True):
+            times, growth = [1000 * value for value in seconds_of[axis]], results.exponents[name][axis]
+            axes.plot(sizes, times, "o")
+            axes.plot(sizes, [times[-1] * (size / sizes[-1]) ** growth.predicted for size in sizes], "--", color="C0")
+            exponents = f"${axis}^{{{growth.measured:.2f}}}$\n(${axis}^{growth.predicted:g}$)"
+            axes.text(0.06, 0.94, exponents, va="top", transform=axes.transAxes)
+            axes.set(xscale="log", yscale="log", xlabel=f"{axis}, at {fixed}")
+            axes.set_xticks(sizes[:: len(sizes) - 1], sizes[:: len(sizes) - 1])
+            axes.set_xticks([], minor=True)
+            axes.grid(alpha=0.3)
+            if axis == "n":
+                axes.set_title(name.replace(", ", ",\n"), fontsize=10)
+        row[0].set_ylabel("milliseconds")
+    figure.suptitle("Time of a layer: measured (dots), and growth by Table 1 (dashed, in brackets)", fontsize=11)
     figure.savefig(path, dpi=120)
 
 

@@ -13,7 +13,7 @@ from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTraining
 from vaswani_transformer import CheckpointAveraging, VaswaniTrainer, VaswaniTrainingArguments
 
 
-LINEAR = ["q_proj", "k_proj", "v_proj", "out_proj", "fc1", "fc2"]
+LINEAR = "all-linear"  # PEFT has no default for this type of model
 TOKENS = list(range(3, 200))
 TASK = {"task_type": "SEQ_2_SEQ_LM"}
 

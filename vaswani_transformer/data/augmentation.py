@@ -5,7 +5,8 @@ The changes are like OpusTrainer's modifiers (Bogoychev et al., 2023, https://ar
 
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import regex  # its \w has combining marks, which letters of Yoruba have even in NFC
@@ -39,29 +40,42 @@ _ARTICLES = (
 _NAME = regex.compile(rf"(?<![\w'’-])(?i:{_ARTICLES})[^\W\d_]{{3,}}(?![\w'’-])")
 _INSIDE = regex.compile(r"(?<=[\w,] )" + _NAME.pattern)  # a sentence, not at its start
 _NAME_SAMPLE = 100_000  # pairs
+_FIRST_LETTER = regex.compile(r"(?<![\w'’])\w")
 _FINAL_MARK = re.compile(r"(?<=[^\s.!?]{2})\s?[.!?。！？।]\s*$")  # not of an abbreviation, such as "p.m."
 _STRAIGHT = str.maketrans("’‘“”„", '\'\'"""')
 
-Names = Mapping[str, list[str]]  # all names, by each name
+
+def find_names(corpus: Dataset) -> list[str]:
+    """Find words that are capitalised inside a sentence on both sides of a pair, and nowhere in lower case."""
+    shared, ordinary = set[str](), set[str]()
+    for pair in corpus.select(evenly_spaced(len(corpus), _NAME_SAMPLE))["translation"]:
+        texts = [text or "" for text in pair.values()]
+        shared |= set.intersection(*(set(filter(str.istitle, _INSIDE.findall(text))) for text in texts))
+        ordinary.update(word for text in texts for word in regex.findall(r"[^\W\d_]+", text) if word.islower())
+    return sorted(name for name in shared if name.lower() not in ordinary)
 
 
 def augment_corpus(
-    corpus: Dataset, source_language: str, target_language: str, share: float, num_proc: int | None = None
+    corpus: Dataset, languages: Sequence[str], share: float, names: Sequence[str], num_proc: int | None = None
 ) -> Dataset:
     """Add a share of a corpus's pairs once more, each with one or two changes.
 
     Names, numbers, case, final marks and added strings change alike on both sides; quotation marks and typing errors in
     the source alone. The other direction has the same pairs. A pair with a blank side is added unchanged.
 
+    Args:
+        corpus: The pairs.
+        languages: Codes of source and target.
+        share: How many pairs to add, as a share of the corpus.
+        names: Names that may replace each other, from `find_names`.
+        num_proc: As in `Dataset.map`.
+
     Returns:
         The corpus, followed by `round(share * len(corpus))` changed copies.
     """
     if not (count := round(share * len(corpus))):
         return corpus
-    languages = source_language, target_language
     chosen = np.random.default_rng(0).choice(len(corpus), count, replace=False)
-    sample = corpus.select(evenly_spaced(len(corpus), _NAME_SAMPLE))
-    names = find_names([pair[each] or "" for each in languages] for pair in sample["translation"])
 
     def change(row: dict[str, dict[str, str | None]], index: int) -> dict[str, dict[str, str]]:
         source, target = (row["translation"][each] or "" for each in languages)
@@ -72,17 +86,7 @@ def augment_corpus(
     return concatenate_datasets([corpus, copies])
 
 
-def find_names(pairs: Iterable[Iterable[str]]) -> Names:
-    """Find words that are capitalised inside a sentence on both sides of a pair, and nowhere in lower case."""
-    shared, ordinary = set[str](), set[str]()
-    for pair in pairs:
-        shared |= set.intersection(*(set(filter(str.istitle, _INSIDE.findall(text))) for text in pair))
-        ordinary.update(word for text in pair for word in regex.findall(r"[^\W\d_]+", text) if word.islower())
-    names = sorted(name for name in shared if name.lower() not in ordinary)
-    return dict.fromkeys(names, names)
-
-
-def change_pair(source: str, target: str, names: Names, rng: random.Random) -> tuple[str, str]:
+def change_pair(source: str, target: str, names: Sequence[str], rng: random.Random) -> tuple[str, str]:
     """Make the first one or two changes, in a random order, that apply to a pair; none if a side is blank.
 
     The tag of a language, with which a source may begin, stays.
@@ -97,7 +101,7 @@ def change_pair(source: str, target: str, names: Names, rng: random.Random) -> t
     return tag + source, target
 
 
-def apply_change(kind: str, source: str, target: str, names: Names, rng: random.Random) -> tuple[str, str]:
+def apply_change(kind: str, source: str, target: str, names: Sequence[str], rng: random.Random) -> tuple[str, str]:
     """Make one change; the pair is unchanged if it does not apply."""
     match kind:
         case "copies":
@@ -106,7 +110,7 @@ def apply_change(kind: str, source: str, target: str, names: Names, rng: random.
             frame, made = rng.choice(_FRAMES), _make(rng.choice(list(_MADE)), rng)
             return frame.format(source, made), frame.format(target, made)
         case "capitals" | "title case" if _has_case(_rewrite(source, str, lambda *_: "")):
-            in_case = str.upper if kind == "capitals" else _in_title_case
+            in_case = str.upper if kind == "capitals" else partial(_FIRST_LETTER.sub, lambda match: match[0].upper())
             return _rewrite(source, in_case), _rewrite(target, in_case)
         case "final mark" if _FINAL_MARK.search(source) and _FINAL_MARK.search(target):
             return _FINAL_MARK.sub("", source), _FINAL_MARK.sub("", target)
@@ -119,28 +123,27 @@ def apply_change(kind: str, source: str, target: str, names: Names, rng: random.
     return source, target
 
 
-def _with_other_copies(source: str, target: str, names: Names, rng: random.Random) -> tuple[str, str]:
+def _with_other_copies(source: str, target: str, names: Sequence[str], rng: random.Random) -> tuple[str, str]:
     """Replace names, numbers, addresses, placeholders and emoji that both sides have."""
     new = {}
-    for name in _NAME.findall(source):
-        # Not if the text has another form of the name, such as "Toms".
-        if name in names and all(0 < each.count(name) == _NAME.findall(each).count(name) for each in (source, target)):
-            one, other = rng.choice(names[name]), rng.choice(names[name])
+    words = {text: _NAME.findall(text) for text in (source, target)}
+    for name in words[source]:
+        # Not if a side has another form of the name, such as "Toms".
+        if all(0 < text.count(name) == words[text].count(name) for text in words) and name in names:
+            one, other = rng.choice(names), rng.choice(names)
             made = one[: len(one) // 2 + 1] + other[len(other) // 2 :]
             new[name] = rng.choice((one, one, made, made, made, _make(rng.choice(KINDS[:3]), rng)))
-    there = {_key(kind, match): match[0] for kind, match in copied_strings(target)}
+    in_target = {_key(kind, match): match[0] for kind, match in copied_strings(target)}
     for kind, match in copied_strings(source):
-        if (key := _key(kind, match)) and key in there:
-            text = there[key] if ":" in there[key] else match[0]  # a time, which may be "14.30" on one side
+        if (key := _key(kind, match)) and key in in_target:
+            text = in_target[key] if ":" in in_target[key] else match[0]  # a time may be "14.30" on one side
             new[key] = _other_digits(text, rng) if kind == "numbers" else _make(kind, rng)
 
     def copied(kind: str, match: re.Match[str]) -> str:
         other = new.get(_key(kind, match), match[0])
         return re.sub(r"\d", "{}", match[0]).format(*re.sub(r"\D", "", other)) if kind == "numbers" else other
 
-    def renamed(text: str) -> str:
-        return _NAME.sub(lambda match: new.get(match[0], match[0]), text)
-
+    renamed = partial(_NAME.sub, lambda match: new.get(match[0], match[0]))
     return _rewrite(source, renamed, copied), _rewrite(target, renamed, copied)
 
 
@@ -176,13 +179,15 @@ def with_typing_error(text: str, index: int, rng: random.Random) -> str:
     return text[:index] + rng.choice((after + this, after, this + this + after)) + text[index + 2 :]
 
 
-def _rewrite(text: str, other: Callable[[str], str], copied: Callable[[str, re.Match[str]], str] | None = None) -> str:
+def _rewrite(
+    text: str, other: Callable[[str], str], copied: Callable[[str, re.Match[str]], str] = lambda _, match: match[0]
+) -> str:
     """Change the text around copied strings, and these strings."""
-    pieces, end = [], 0
+    changed, end = "", 0
     for kind, match in copied_strings(text):
-        pieces += [other(text[end : match.start()]), copied(kind, match) if copied else match[0]]
+        changed += other(text[end : match.start()]) + copied(kind, match)
         end = match.end()
-    return "".join([*pieces, other(text[end:])])
+    return changed + other(text[end:])
 
 
 def _make(kind: str, rng: random.Random) -> str:
@@ -195,10 +200,6 @@ def _make(kind: str, rng: random.Random) -> str:
         return chr(rng.choice(rng.choice(_EMOJI))) if match[0] == "E" else str(rng.randint(0, int(match[0])))
 
     return re.sub(r"[NWE\d]", fill, rng.choice(_MADE[kind]))
-
-
-def _in_title_case(text: str) -> str:
-    return regex.sub(r"(?<![\w'’])\w", lambda match: match[0].upper(), text)
 
 
 def _has_case(text: str) -> bool:

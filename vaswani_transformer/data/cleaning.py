@@ -78,8 +78,14 @@ def clean_corpus(
     return encoded.select(np.flatnonzero(kept)), counts
 
 
-def describe_cleaning(counts: Mapping[str, int]) -> str:
-    """Number of sentence pairs kept, dropped by reason, and "augmented", added before cleaning."""
+def describe_cleaning(counts: Mapping[str, int], both_directions: bool = False) -> str:
+    """Number of sentence pairs kept, dropped by reason, and "augmented", added before cleaning.
+
+    With `both_directions`, each pair of the corpus counts twice.
+    """
     dropped = ", ".join(f"{name} {count:,}" for name, count in counts.items() if name not in ("kept", "augmented"))
-    added = f"added by augmentation: {counts['augmented']:,}; " if "augmented" in counts else ""
-    return f"{counts['kept']:,} sentence pairs ({added}dropped: {dropped})"
+    added = counts.get("augmented", 0)
+    corpus = (sum(counts.values()) - 2 * added) // 2  # the counts of all rows, and those added once more
+    twice = f"{corpus:,} in both directions; " if both_directions else ""
+    changed = f"added by augmentation: {added:,}; " if added else ""
+    return f"{counts['kept']:,} sentence pairs ({twice}{changed}dropped: {dropped})"

@@ -5,7 +5,7 @@ default directory is in the cache of `datasets`, named by a digest of its inputs
 """
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -31,7 +31,7 @@ from ..system.manifests import (
 )
 from ..system.processes import end_forks_with_this_process
 from ..system.processor import available_cores
-from .augmentation import augment_corpus
+from .augmentation import augment_corpus, find_names
 from .cleaning import clean_corpus, encode_corpus
 from .corpora import Corpus, choose_direction, evenly_spaced, resolve_languages, sentences
 from .overlap import count_in_train
@@ -139,20 +139,20 @@ def _prepare(directory: Path, args: DataArguments, inputs: Mapping[str, Json], m
     for split in splits:
         corpora[split].check()
     texts = {split: corpora[split].load(cache) for split in splits}
+    train = texts.get("train") or corpora["train"].load(cache)
     held_out = {split: text for split, text in texts.items() if split not in TRAINED_ON}
-    in_train = {}
-    if held_out:
-        in_train = count_in_train(texts.get("train") or corpora["train"].load(cache), held_out, args.languages)
+    in_train = count_in_train(train, held_out, args.languages) if held_out else {}
+    names = find_names(train) if args.augment else []
     if TOKENIZER in missing:
         if tokenizer is None:
-            tokenizer = _learn_tokenizer(corpora["train"].load(cache), args)
+            tokenizer = _learn_tokenizer(train, args, names)
         _require_tags(tokenizer, args)
         with _writing(directory / TOKENIZER, _origin(TOKENIZER, args, inputs)) as staged:
             tokenizer.save_pretrained(staged)
     tokenizer = load_tokenizer(directory / TOKENIZER, option="prepared")
     for split, text in texts.items():
         with _workers(args.num_proc, len(text)) as num_proc:
-            rows, cleaning = _encode(split, text, tokenizer, args, num_proc)
+            rows, cleaning = _encode(split, text, tokenizer, args, names, num_proc)
             notes: dict[str, Json] = {
                 **_origin(split, args, inputs),
                 "cleaning": {**cleaning},
@@ -176,9 +176,9 @@ def _tags(args: DataArguments) -> list[str]:
     return [language_tag(language) for language in args.languages] if args.both_directions else []
 
 
-def _learn_tokenizer(corpus: Dataset, args: DataArguments) -> VaswaniTokenizer:
+def _learn_tokenizer(corpus: Dataset, args: DataArguments, names: Sequence[str]) -> VaswaniTokenizer:
     sample = corpus.select(evenly_spaced(len(corpus), args.tokenizer_sample))
-    augmented = augment_corpus(sample, *args.languages, args.augment)  # for whole words in capitals
+    augmented = augment_corpus(sample, args.languages, args.augment, names)  # for whole words in capitals
     return VaswaniTokenizer.train(
         sentences(augmented, args.languages),
         args.vocab_size,
@@ -202,7 +202,12 @@ def _require_tags(tokenizer: PreTrainedTokenizerBase, args: DataArguments) -> No
 
 
 def _encode(
-    split: str, corpus: Dataset, tokenizer: PreTrainedTokenizerBase, args: DataArguments, num_proc: int | None
+    split: str,
+    corpus: Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    args: DataArguments,
+    names: Sequence[str],
+    num_proc: int | None,
 ) -> tuple[Dataset, dict[str, int]]:
     """Encode the pairs of a corpus, and count cleaning; corpora for scoring keep all pairs, and their text.
 
@@ -213,7 +218,7 @@ def _encode(
     source_tag, target_tag = _tags(args) or (None, None)
 
     def encode(languages: tuple[str, str], tag: str | None) -> Dataset:
-        pairs = augment_corpus(corpus, *languages, args.augment, num_proc) if split == "train" else corpus
+        pairs = augment_corpus(corpus, languages, args.augment, names, num_proc) if split == "train" else corpus
         return encode_corpus(pairs, tokenizer, *languages, num_proc, tag)
 
     rows, text = encode(args.languages, target_tag), corpus

@@ -19,10 +19,11 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import language_tag
 from ..options.data import MIXED, TRAINED_ON
-from ..system.console import errors_begin_with
+from ..system.console import errors_begin_with, one_line
 from ..system.files import Json
 from ..system.manifests import Manifest, find_damage
 from .batching import MixedCorpus
+from .cleaning import describe_cleaning
 
 
 TOKENIZER = "tokenizer"
@@ -52,16 +53,20 @@ class TrainingData:
     mixed: dict[str, MixedCorpus] = field(default_factory=dict)
     in_train: dict[str, dict[str, int]] = field(default_factory=dict)
 
+    def describe_cleaning(self, name: str) -> str:
+        """The sentence pairs of a corpus that is trained on: kept, of both directions, added, dropped."""
+        return describe_cleaning(self.cleaning[name], self.language_tags is not None and name != "synthetic")
+
 
 def read_notes(directory: Path, part: str) -> dict[str, Json]:
     """Read the origin of a part from its manifest: options, and the description of each corpus."""
     try:
         return Manifest.load(directory / part).notes
     except (OSError, ValueError) as error:
-        raise _damage(directory, part, error) from None
+        raise _damage(directory, part, one_line(error)) from None
 
 
-def _damage(directory: Path, part: str, reason: object) -> ValueError:
+def _damage(directory: Path, part: str, reason: str) -> ValueError:
     """The error for a damaged part; with the tokenizer, all parts must be prepared again."""
     deleted = directory if part == TOKENIZER else directory / part
     return ValueError(f"prepared: {directory / part}: {reason}; delete {deleted} to prepare it anew")

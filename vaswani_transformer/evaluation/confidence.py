@@ -11,6 +11,8 @@ from .scores import chrf_score, sentence_chrf
 # Least sentences of a point of the curve, and most points.
 _SENTENCES_A_POINT, _POINTS = 20, 20
 LEAST_SENTENCES = 2 * 5 * _SENTENCES_A_POINT  # five points for each half
+# By chance, rank correlations of 200 sentences have a standard deviation of 0.07.
+LEAST_CORRELATION = 0.2
 
 _BINS = 10  # tenths of the translations
 _TOKENS = (0.025, 0.975)  # quantiles of the numbers of tokens
@@ -49,6 +51,11 @@ class ConfidenceReport:
     bins: list[CalibrationBin]
     remaining: dict[str, float]
     tokens: list[int] | None = None
+
+    @property
+    def predicts_quality(self) -> bool:
+        """Whether the rank correlation is large enough for confidences to be of use."""
+        return self.rank_correlation >= LEAST_CORRELATION
 
 
 def measure_confidence(

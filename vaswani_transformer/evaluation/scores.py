@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.significance import PairedTest, Result
 
-from ..model.languages_vaswani import base_language, is_same_language, writes_spaces
+from ..model.languages_vaswani import UNSPACED_CHARACTER, base_language, is_same_language, writes_spaces
 from .multi_bleu import bleu_with_signature, is_language
 from .pathologies import Pathologies, find_pathologies
 from .perplexity import Perplexity
@@ -216,7 +216,9 @@ def bleu_by_source_length(
     references: Sequence[Sequence[str]],
     language: str | None = None,
 ) -> list[LengthGroup]:
-    """sacreBLEU of sentences grouped by the number of white-space separated words of their sources.
+    """sacreBLEU of sentences grouped by the number of words of their sources.
+
+    White space separates words; in scripts without spaces, such as Chinese and Thai, each character counts as one.
 
     Args:
         sources: Source sentences.
@@ -226,7 +228,7 @@ def bleu_by_source_length(
     """
     groups: dict[int, list[int]] = {}
     for index, source in enumerate(sources):
-        length = max(1, len(source.split()))
+        length = max(1, len(UNSPACED_CHARACTER.sub(r" \g<0> ", source).split()))
         groups.setdefault(min(length - 1, _LONGEST) // _WIDTH, []).append(index)
     scored = []
     for group, indices in sorted(groups.items()):

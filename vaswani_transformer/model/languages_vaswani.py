@@ -49,10 +49,18 @@ _END = re.compile(
 )
 # An ASCII digit after such a mark, but not the number of a verse, which has one on both sides.
 _DIGIT_AT_START = re.compile(rf"(?<=[{_MARKS}])[0-9](?![0-9]*\s*[\u0964\u0965])")
-_ABBREVIATION = re.compile(r"[\u0e00-\u0e7f]\.")  # in Thai, which has no full stop
+# A period that ends no sentence: any in Thai, and those of titles and units in Hindi, Bengali and Arabic, which
+# sentencex 1.0.32 does not know.
+_ABBREVIATION = re.compile(
+    r"[\u0e00-\u0e7f]\.$|(?<![^\s(])(?:डॉ|डा|प्रो|श्री|पं|मो|सं|स्व|रु|कि|मी|ড|ডা|প্রো|মো|মি|কি|খ্রি|د)\.$"
+)
 
-# What may stand before a tag: white space, and characters that the tokenizer removes, such as a byte order mark.
-_BEFORE_TAG = re.compile(r"[\s\u00ad\u200b\u200e\u200f\u2060\ufeff]*")
+# Characters that the tokenizer removes: controls, soft hyphens, marks of direction, zero-width spaces. U+200C and
+# U+200D stay, because Persian, Indic text and emoji need them. A class in a notation that JavaScript also knows.
+_CONTROLS = r"\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f"
+INVISIBLE = rf"[{_CONTROLS}\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
+
+_BEFORE_TAG = re.compile(rf"(?:\s|{INVISIBLE})*")
 _TAG = re.compile(rf"{_BEFORE_TAG.pattern}(<2[a-z]{{2,3}}([-_]\w+)?>)")
 
 # Strings that a translation copies: addresses; placeholders of printf and str.format, and tags of HTML: "%s", "%.2f",
@@ -266,7 +274,7 @@ def _continues(before: str, space: str, piece: str) -> bool:
     if not any(map(str.isalnum, piece)):
         return True
     if space:
-        return _ABBREVIATION.search(before[-2:]) is not None
+        return _ABBREVIATION.search(before[-20:]) is not None
     return not _END.search(f"{before[-20:]}\n{piece[:2]}")
 
 

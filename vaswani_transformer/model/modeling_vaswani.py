@@ -666,7 +666,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
     def is_unmodified(self) -> bool:
         """Whether `IncrementalDecoder` would compute the same as `forward`.
 
-        The decoder calls other layers, such as adapters and quantized ones, which may be of any class.
+        The decoder calls other layers, such as adapters and quantized ones, which may be of any class and in training.
         """
         model, decoder, lm_head = self.model, self.model.decoder, self.lm_head
         layers: Any = decoder.layers
@@ -680,7 +680,7 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
             and prepare is GenerationMixin.prepare_inputs_for_generation
             and all(type(part) in ours for part in parts)
             and (attention is None or attention.__module__.startswith("transformers.integrations."))
-            and not any(module.training for module in decoder.modules())
+            and not any(part.training for part in parts)
             and not any(map(has_hooks, (self, model, *decoder.modules(), *lm_head.modules())))
         )
 
@@ -713,6 +713,8 @@ class VaswaniForConditionalGeneration(VaswaniPreTrainedModel, VaswaniGenerationM
             logits_to_keep: Number of last positions to compute logits for, 0 for all; or the indices of positions.
             num_items_in_batch: Divisor of the summed loss, such as the number of labels in the whole global batch;
                 by default the number of labels given here.
+            kwargs: Keywords of transformers. `output_attentions` needs a model that is loaded with
+                `attn_implementation="eager"`; other implementations return no attentions, and transformers warns.
         """
         if labels is not None:
             use_cache = False

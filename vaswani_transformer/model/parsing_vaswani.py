@@ -1,7 +1,6 @@
 """Section 6.3 of the paper: the parser, and `pipeline("constituency-parsing")`: a sentence in, its tree out."""
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, ClassVar, NotRequired, TypedDict
@@ -12,7 +11,7 @@ from transformers import pipelines as _pipelines
 
 from .configuration_vaswani import VaswaniConfig
 from .generation_vaswani import search_options
-from .languages_vaswani import ENCODING_LOCK, require_text
+from .languages_vaswani import ENCODING_LOCK, INVISIBLE, require_text
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
 from .parse_sequence_vaswani import LABEL_MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
 from .pipeline_vaswani import GeneratingPipeline, StageOptions, generate_in_batches, in_order, register_task
@@ -67,7 +66,6 @@ _WORD_RULES = [
     (re.compile(r"(?<=[sS])'(?=\s|$)"), " '"),
 ]
 _QUOTES = str.maketrans({"“": " `` ", "”": " '' ", "‘": " ` ", "’": "'"})  # as the treebank writes them
-_INVISIBLE = dict.fromkeys(map(ord, "\u00ad\u200b\u200e\u200f\u2060\ufeff"))  # which the tokenizer removes
 _BRACKETS = {"(": "-LRB-", ")": "-RRB-"}
 
 
@@ -76,7 +74,7 @@ def split_words(text: str) -> list[str]:
 
     Invisible characters, such as soft hyphens, are removed.
     """
-    text = text.translate(_QUOTES | _INVISIBLE)
+    text = re.sub(INVISIBLE, "", text.translate(_QUOTES))
     for pattern, replacement in _WORD_RULES:
         text = pattern.sub(replacement, text)
     return text.split()
@@ -87,12 +85,8 @@ def join_words(words: Sequence[str]) -> str:
 
     A word of invisible characters, such as U+200B, becomes "-": the tokenizer would drop it, but it has a tag.
     """
-    seen = (word if any(map(_is_visible, word)) else "-" for word in words)
-    return " ".join(_BRACKETS.get(word, word) for word in seen)
-
-
-def _is_visible(character: str) -> bool:
-    return unicodedata.category(character) not in ("Cc", "Cf")
+    visible = (re.sub(INVISIBLE, "", word) or "-" for word in words)
+    return " ".join(_BRACKETS.get(word, word) for word in visible)
 
 
 def parse_in_batches(

@@ -10,6 +10,7 @@ from types import GeneratorType
 from typing import Any, TypeAlias, TypeVar
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import Dataset, IterableDataset
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -174,6 +175,43 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         match = _LANGUAGE_PAIR.fullmatch(self.task or "")
         languages = self.defaults[0].setdefault("languages", match.groups() if match else (None, None))
         _tag(self.model, self.tokenizer, *languages)  # refuses languages that are not the model's
+
+    def score(
+        self, sources: str | Sequence[Any], targets: str | Sequence[str], **languages: str | None
+    ) -> list[dict[str, Any]]:
+        """Score given translations, each as a whole, in batches.
+
+        Args:
+            sources: Texts, as the pipeline takes them.
+            targets: A translation of each.
+            languages: `src_lang` and `tgt_lang`, as for the pipeline.
+
+        Returns:
+            For each pair the fields of `TranslationScore`, as `return_scores` returns them.
+
+        Raises:
+            TypeError: A source or a target is not text.
+            ValueError: The numbers of sources and targets differ; or as for the pipeline.
+        """
+        sources, targets = ([each] if isinstance(each, str) else list(each) for each in (sources, targets))
+        if len(sources) != len(targets):
+            raise ValueError(f"score: there are {len(sources)} sources and {len(targets)} targets; give one for each")
+        texts = self.preprocess(sources, **{**self.defaults[0], **self.stage_options(**languages)[0]})["texts"]
+        targets = [require_text(text, f"target {index}") for index, text in enumerate(targets)]
+        search = search_options(self.model, {})
+        scorer = TranslationScorer(self.model, self.tokenizer, search.length_penalty, search.length_penalty_type)
+        with ENCODING_LOCK:
+            inputs, labels = self.tokenizer(texts), self.tokenizer(text_target=targets).input_ids
+        start, pad = self.model.config.decoder_start_token_id, self.tokenizer.pad_token_id
+        lengths = [len(source) + len(target) for source, target in zip(inputs.input_ids, labels, strict=True)]
+
+        def run(rows: list[int]) -> list[dict[str, Any]]:
+            batch = {name: [column[row] for row in rows] for name, column in inputs.items()}
+            encoded = self.tokenizer.pad(batch, return_tensors="pt").to(self.device)  # [rows, source]
+            output_ids = pad_sequence([torch.tensor([start, *labels[row]]) for row in rows], True, pad)
+            return [score.record for score in scorer.score(encoded, output_ids.to(self.device))]
+
+        return in_order((rows, run(rows)) for rows in similar_length_batches(lengths, int, 4096))
 
     def stage_options(self, src_lang: str | None = None, tgt_lang: str | None = None, **options: Any) -> StageOptions:
         if "engine" in options:

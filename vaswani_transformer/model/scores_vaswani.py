@@ -282,7 +282,8 @@ def token_words(
     """The index of each token's word (None for special tokens), and the words.
 
     White space separates words. In scripts without spaces, such as Chinese and Thai, each token that begins
-    with a letter is a word. `is_whole` counts unknown tokens, as in a source; a translation is shown without them.
+    with a letter is a word, and so are numbers and words of other scripts between them. `is_whole` counts unknown
+    tokens, as in a source; a translation is shown without them.
     """
     added = [token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special]  # also language tags
     special = {*tokenizer.all_special_ids, *added} - ({tokenizer.unk_token_id} if is_whole else set())
@@ -298,7 +299,7 @@ def token_words(
     is_open = False  # whether the last word may continue
     for text in added_texts(prefixes):
         parts = text.split()
-        if parts and is_open and not text[0].isspace() and not begins_unspaced_word(text):
+        if parts and is_open and not text[0].isspace() and not begins_unspaced_word(text, words[-1]):
             words[-1] += parts.pop(0)
         words += parts
         numbers.append(len(words) - 1 if text.strip() else None)
@@ -321,9 +322,11 @@ def added_texts(prefixes: Sequence[str]) -> list[str]:
     return texts
 
 
-def begins_unspaced_word(text: str) -> bool:
-    """Whether the text of a token begins with a letter of a script that writes no spaces between words."""
-    return text[0].isalpha() and UNSPACED_CHARACTER.match(text) is not None
+def begins_unspaced_word(text: str, before: str) -> bool:
+    """Whether the text of a token begins a word after other text, where a script writes no spaces between words."""
+    if text[0].isalpha() and UNSPACED_CHARACTER.match(text):
+        return True
+    return text[0].isalnum() and not before[-1].isdigit() and UNSPACED_CHARACTER.match(before[-1]) is not None
 
 
 def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float | None:

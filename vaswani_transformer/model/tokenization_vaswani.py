@@ -12,21 +12,18 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import FSMTTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from .languages_vaswani import is_language_tag, one_at_a_time
+from .languages_vaswani import INVISIBLE, is_language_tag, one_at_a_time
 
 
 _logger = logging.get_logger(__name__)
 
 PAD, EOS, UNK = "<pad>", "</s>", "<unk>"  # ids 0, 1, 2
 
-# Invisible characters: controls, soft hyphens, marks of direction, zero-width spaces. U+200C and U+200D stay, because
-# Persian, Indic text and emoji need them. Both classes are written out, because JavaScript's \s is another one.
-_CONTROLS = r"\u0000-\u0008\u000e-\u001b\u007f-\u0084\u0086-\u009f"
-_INVISIBLE = rf"[{_CONTROLS}\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]"
+# White space, as Python's \s; JavaScript's is another one.
 _SPACES = r"[\u0009-\u000d\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 _NORMALIZER = normalizers.Sequence(
     [
-        normalizers.Replace(Regex(_INVISIBLE), ""),
+        normalizers.Replace(Regex(INVISIBLE), ""),
         normalizers.NFC(),
         normalizers.Replace(Regex(_SPACES), " "),
         normalizers.Strip(),

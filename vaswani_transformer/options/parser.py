@@ -147,7 +147,7 @@ class RecipeParser(HfArgumentParser):
             for kind in self.dataclass_types:
                 check_values(options, kind)
         except (ValueError, OSError) as error:
-            self.error(str(error))
+            self.error(one_line(error))
         return options
 
     def _similar(self, word: str) -> str:

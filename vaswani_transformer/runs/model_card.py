@@ -14,6 +14,7 @@ from ..options.data import DataArguments
 from ..options.training import ModelArguments, RecipeTrainingArguments
 from ..system.files import Json
 from .records import RunRecord, TrainingResults
+from .verdict import describe
 
 
 _FOLDER = Path(__file__).parent
@@ -60,6 +61,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         example=repr(examples[len(examples) // 2].source if examples else "..."),
         corpus_name=corpus_name,
         in_cell=_in_cell,
+        verdict=describe(record),
         training_section=training_section(record, picture),
     )
     card.save(path)
@@ -81,6 +83,7 @@ def training_section(
         paper: Name of the paper that states the values.
         corpus: The training data; by default the files.
     """
+    settings = _settings(record, paper_settings or {})
     template = Template((_FOLDER / "training.md.jinja").read_text(encoding="utf-8"))
     section = template.render(
         record=record,
@@ -93,7 +96,8 @@ def training_section(
                 if counts["sources"] or counts["targets"]
             }
         ),
-        settings=_settings(record, paper_settings or {}),
+        departures=[row for row in settings if row[1] not in row[2].split(" or ")],
+        equal=[row for row in settings if row[1] in row[2].split(" or ")],
         paper=paper,
         picture=picture,
     )

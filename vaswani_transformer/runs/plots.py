@@ -18,12 +18,15 @@ def _new_figure(width: float, height: float) -> Figure:
 def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) -> str | None:
     """Plot losses, BLEU and learning rate by step, each if there is any, from a trainer's `state.log_history`.
 
-    Both losses are without label smoothing, and thus comparable. Returns the file's name; None if there is nothing.
+    Both losses are without label smoothing, and thus comparable. A curve of few points shows their numbers.
+
+    Returns:
+        The file's name; None if there is nothing to plot.
     """
     losses = {"nll_loss": "training, with dropout", "eval_loss": "validation"}
     panels: list[tuple[str, int, dict[str, str]]] = [  # title, height, and labels by logged name
         ("loss without smoothing (nats per sub-word)", 3, losses),
-        ("BLEU, part of validation", 1, {"eval_bleu": ""}),
+        ("BLEU, part\nof validation", 1, {"eval_bleu": ""}),
         ("learning rate", 1, {"learning_rate": ""}),
     ]
     logged = {name for entry in log_history for name in entry}
@@ -37,6 +40,12 @@ def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) 
         for name in sorted(labels.keys() & logged, reverse=True):
             steps, values = zip(*((entry["step"], entry[name]) for entry in log_history if name in entry), strict=True)
             axes.plot(steps, values, label=labels[name], marker=".")
+            if len(steps) <= 10 and name != "learning_rate":
+                shift, box = (0, -14 if name == "nll_loss" else 6), {"color": "white", "alpha": 0.7, "pad": 0}
+                axes.margins(y=0.2)  # room for the numbers
+                for point in zip(steps, values, strict=True):
+                    text = f"{point[1]:.3g}"
+                    axes.annotate(text, point, shift, textcoords="offset points", ha="center", fontsize=8, bbox=box)
         if labels is losses:
             axes.legend()
         axes.set_ylabel(title)
@@ -72,6 +81,7 @@ def _group_label(group: LengthGroup) -> str:
 def plot_confidence(report: ConfidenceReport, path: str | Path) -> None:
     """Plot chrF by confidence, with the ideal, and the chrF without the least confident translations."""
     figure = _new_figure(9, 4)
+    figure.suptitle(f"Rank correlation of log-probability and chrF: {report.rank_correlation:.2f} (1 is perfect)")
     left, right = figure.subplots(1, 2)
     confidence, chrf = ([getattr(each, name) for each in report.bins] for name in ("confidence", "chrf"))
     ends = [min(*confidence, *chrf), max(*confidence, *chrf)]
@@ -81,6 +91,7 @@ def plot_confidence(report: ConfidenceReport, path: str | Path) -> None:
     left.legend()
     right.bar([f"{float(share):.0%}" for share in report.remaining], list(report.remaining.values()))
     right.bar_label(right.containers[0], fmt="%.1f")
+    right.margins(y=0.1)
     right.set(xlabel="least confident translations left out", ylabel="chrF of the others", title="Selection")
     for axes in (left, right):
         axes.grid(alpha=0.3)

@@ -2,13 +2,13 @@
 
 from huggingface_hub import HfApi
 
-from ..system.manifests import MANIFEST_NAME, MODEL_FILES
+from ..system.manifests import MODEL_FILES
 
 
-# The files that a run publishes. Others may reveal the user's machine, or hold tokens.
+# The files that a run publishes. Others may reveal the user's machine, or hold tokens. The manifest is not published:
+# pushing part of a model again would make it stale, and the Hub's client verifies what it downloads.
 PUSHED = (
     *MODEL_FILES,
-    MANIFEST_NAME,
     "generation_config.json",
     "*_vaswani.py",
     "README.md",

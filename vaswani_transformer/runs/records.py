@@ -128,6 +128,8 @@ class RunTraining:
         processor_seconds: Processor time of all threads of the main process.
         cost: Cost by Table 2.
         warmup_steps: Steps during which the learning rate rose; None if unknown.
+        max_minutes: Minutes after which the training was to end; None without a limit, and in earlier records.
+        loss_by_tenth: Result of `verdict.loss_by_tenth`; None in earlier records.
         epochs: Passes over the corpus.
         target_tokens: Target sub-words seen, padding excluded.
         padding_share: Share of padding in the batches planned for the first epoch.
@@ -147,6 +149,8 @@ class RunTraining:
     averaged: list[str]
     resumed_from: str | None
     warmup_steps: int | None = None
+    max_minutes: float | None = None
+    loss_by_tenth: list[float] | None = None
 
     @property
     def is_average(self) -> bool:

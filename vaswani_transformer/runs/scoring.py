@@ -281,17 +281,19 @@ class ValidationBleu:
 
     def __call__(self, model: PreTrainedModel) -> float:
         """BLEU of a model, from 0 to 100; it translates by `translate`."""
-        return sacrebleu_score(self.translate(model), self.references, model.config.target_language).score
+        lines = self.translate(model, show_progress=False)
+        return sacrebleu_score(lines, self.references, model.config.target_language).score
 
-    def translate(self, model: PreTrainedModel, **search: Any) -> list[str]:
-        """Translate the sentences. Collective: the processes share them, and all return the same result.
+    def translate(self, model: PreTrainedModel, **options: Any) -> list[str]:
+        """Translate the sentences, with options of `best_translations`.
 
-        The model computes on its device, and is in evaluation mode afterwards.
+        Collective: the processes share the sentences, and all return the same result. The model computes on its
+        device, and is in evaluation mode afterwards.
         """
         if self.num_beams is not None:
-            search["num_beams"] = self.num_beams
-        search["target_language"] = model.config.target_language
-        return translate_corpus(model, self.tokenizer, self.sources, show_progress=False, **search)
+            options["num_beams"] = self.num_beams
+        options["target_language"] = model.config.target_language
+        return translate_corpus(model, self.tokenizer, self.sources, **options)
 
 
 def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], data: TrainingData) -> float:
@@ -304,6 +306,9 @@ def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], da
         return first
     bleu = ValidationBleu.on_sample(data, model.config, len(data.text["validation"]))
     language = model.config.target_language
+    if PartialState().is_main_process:
+        alphas = ", ".join(f"{alpha:g}" for alpha in penalties)
+        print(f"translating {len(bleu.sources):,} validation sentences with each length_penalty: {alphas}", flush=True)
     outputs = {alpha: bleu.translate(model, length_penalty=alpha) for alpha in penalties}
     scores = {alpha: sacrebleu_score(lines, bleu.references, language).score for alpha, lines in outputs.items()}
     best = max(scores, key=scores.__getitem__)

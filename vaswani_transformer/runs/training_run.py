@@ -14,7 +14,6 @@ from datasets import concatenate_datasets
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, ProgressCallback, TrainerState, set_seed
 from transformers.trainer import TRAINER_STATE_NAME
 
-from ..data.cleaning import describe_cleaning
 from ..data.overlap import describe_in_train
 from ..data.preparation import identify_inputs, load_corpora
 from ..data.prepared_directory import TrainingData
@@ -45,6 +44,7 @@ from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults
 from .run_directory import load_record, open_run, record_settings, training_settings
 from .scoring import ValidationBleu, choose_length_penalty
+from .verdict import loss_by_tenth
 
 
 @contextmanager
@@ -256,6 +256,8 @@ class TrainingRun:
             ),
             steps=trainer.state.global_step,
             warmup_steps=steps_of_warmup(trainer.state, self._warmup_steps),
+            max_minutes=args.max_minutes,
+            loss_by_tenth=loss_by_tenth(trainer.state.log_history),
             epochs=trainer.state.epoch,
             target_tokens=int(trainer.totals.target_tokens),
             padding_share=trainer.batch_sampler.padding_share,
@@ -308,9 +310,9 @@ class TrainingRun:
 def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
     """Print the sizes of corpora, model and epoch."""
     args, sampler = trainer.args, trainer.batch_sampler
-    print(describe_cleaning(data.cleaning["train"]))
+    print(data.describe_cleaning("train"))
     for name, corpus in data.mixed.items():
-        print(f"{name}: {describe_cleaning(data.cleaning[name])}; {corpus.drawn:,} drawn per epoch")
+        print(f"{name}: {data.describe_cleaning(name)}; {corpus.drawn:,} drawn per epoch")
     if data.in_train:
         print(f"also in the training corpus: {describe_in_train(data.in_train)}")
     print(

@@ -25,7 +25,11 @@ def printable(text: str) -> str:
 
 
 def one_line(message: object) -> str:
-    """The message of an error as one printable line."""
+    """The message of an error as one printable line; an error of the operating system is shown without its number."""
+    if isinstance(message, FileNotFoundError) and message.filename:
+        message = f"there is no file or directory {message.filename}"
+    elif isinstance(message, OSError) and message.strerror:
+        message = f"{message.filename}: {message.strerror}" if message.filename else message.strerror
     return printable(" ".join(str(message).split()))
 
 
@@ -40,7 +44,7 @@ def errors_begin_with(place: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # libraries raise almost any type on an unusable file
-        text = " ".join(str(error).split())
+        text = one_line(error)
         kind = "" if type(error) is ValueError and text else f"{type(error).__name__}: "
         raise ValueError(f"{place}: {kind}{text[:400]}") from error
 

@@ -15,6 +15,7 @@ from typing import NoReturn
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 from .console import one_line, program_name
 from .processes import do_once, join_process_group, leave_process_group
@@ -47,8 +48,9 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
         SystemExit: After the line; the status is 1, and after a signal 128 plus its number.
     """
     advice, status, is_lost = advice and f"; {advice}", 1, False
+    loggers = [logging.root, logging.getLogger("transformers")]
     try:
-        with _standard_output():
+        with logging_redirect_tqdm(loggers), _standard_output():  # a warning begins a line, not after a progress bar
             yield
     except BaseException as error:
         message: str | None

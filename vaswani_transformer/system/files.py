@@ -117,7 +117,8 @@ def file_errors_as_os_error(what: str) -> Iterator[None]:
         if not isinstance(cause, (OSError, SafetensorError)) and type(cause) not in (RuntimeError, Exception):
             raise
         hint = " (is the disk full?)" if isinstance(cause, RuntimeError) else ""
-        raise OSError(f"{what}: {' '.join(str(cause).split())}{hint}") from error
+        reason = getattr(cause, "strerror", None) or " ".join(str(cause).split())
+        raise OSError(f"{what}: {reason}{hint}") from error
 
 
 def _sync(path: Path) -> None:

@@ -95,6 +95,8 @@ def have_passed(minutes: float, began: float, args: TrainingArguments, step: int
 class TimeLimit(TrainerCallback):
     """Ends training with a checkpoint after some minutes, for runs of equal time on any machine.
 
+    After a fiftieth of the minutes it prints how many steps and passes over the corpus the training will make.
+
     Args:
         minutes: Minutes of training; time between an interruption and the resumption does not count.
     """
@@ -102,9 +104,11 @@ class TimeLimit(TrainerCallback):
     def __init__(self, minutes: float) -> None:
         self.minutes = minutes
         self._began = 0.0
+        self._first_step: tuple[int, float] | None = None  # its number, and the minutes at its end
+        self._is_shown = False
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._began = training_began(state)
+        self._began, self._first_step, self._is_shown = training_began(state), None, False
         control.should_training_stop |= self.is_over(state)
 
     def is_over(self, state: TrainerState) -> bool:
@@ -115,6 +119,23 @@ class TimeLimit(TrainerCallback):
         if have_passed(self.minutes, self._began, args, state.global_step):
             control.should_training_stop = control.should_save = True
             control.should_evaluate |= args.eval_strategy == "steps"  # as transformers does at the step `max_steps`
+        if state.is_world_process_zero and not self._is_shown:
+            self._show_length(state)
+
+    def _show_length(self, state: TrainerState) -> None:
+        minutes = (time.monotonic() - self._began) / 60
+        if self._first_step is None:  # it is not timed: it is the longest batch, and waits for the loader
+            self._first_step = state.global_step, minutes
+        step, since = self._first_step
+        if minutes - since < self.minutes / 50 or state.global_step == step:
+            return
+        steps_a_minute = (state.global_step - step) / (minutes - since)
+        steps = min(state.max_steps, state.global_step + steps_a_minute * max(0.0, self.minutes - minutes))
+        passes = steps * state.epoch / state.global_step
+        part = "; for all pairs, give it more minutes, or a smaller model" if passes < 1 else ""
+        fit = f"{float(f'{steps:.2g}'):,.0f} steps, {passes:.1f} passes over the corpus"
+        tqdm.write(f"at this speed, {self.minutes:g} minutes are enough for {fit}{part}")
+        self._is_shown = True
 
 
 class EarlyStopping(TrainerCallback):
@@ -146,7 +167,7 @@ class EarlyStopping(TrainerCallback):
                 )
 
 
-# Name in the bar, and format, of each logged value.
+# Name in the bar, and format, of each logged value; a narrow terminal cuts off the last.
 _SHOWN = {
     "loss": ("loss", "{:.3f}"),
     "eval_loss": ("eval_loss", "{:.3f}"),
@@ -196,7 +217,8 @@ class TrainingProgress(ProgressCallback):
             return
         logged = logs or {}
         values = {short: form.format(logged[name]) for name, (short, form) in _SHOWN.items() if name in logged}
-        self._values |= values
+        known = self._values | values
+        self._values = {name: known[name] for name, _ in _SHOWN.values() if name in known}
         self.training_bar.set_postfix_str("  ".join(f"{name}={value}" for name, value in self._values.items()))
         if self.training_bar.disable and values:
             shown = "  ".join(f"{name}={value}" for name, value in values.items())

@@ -69,6 +69,7 @@ def find_alternatives(
     source: str,
     target: Sequence[int],
     count: int = 4,
+    positions: Sequence[int] | None = None,
     batch_size: int = 32,
     show_progress: bool = False,
     **options: Any,
@@ -80,9 +81,13 @@ def find_alternatives(
         source: The sentence.
         target: Tokens of its translation, EOS included.
         count: Alternatives of each token; fewer where the length limit allows none.
+        positions: Positions of the tokens; all by default.
         batch_size: Translations computed at once.
         show_progress: Whether to show a bar.
         options: Keywords of `generate`, which continues each alternative by the same search as the original.
+
+    Returns:
+        The choice at each position.
     """
     inputs = tokenizer(source, return_tensors="pt").to(model.device)
     start = torch.tensor([[model.generation_config.decoder_start_token_id, *target[:-1]]], device=model.device)
@@ -90,7 +95,8 @@ def find_alternatives(
     chosen = torch.tensor(list(target), device=model.device).unsqueeze(-1)
     count = min(count, probabilities.shape[1] - 1)
     others = probabilities.scatter(1, chosen, -1.0).topk(count).indices.tolist()  # [target, count]
-    prefixes = [(*target[:position], token) for position, tokens in enumerate(others) for token in tokens]
+    places = range(len(target)) if positions is None else positions
+    prefixes = [(*target[:position], token) for position in places for token in others[position]]
     translations: list[tuple[int, ...]] = []
     with ProgressBar(total=len(prefixes), desc="Searching", unit="alternatives", disable=not show_progress) as bar:
         for first in range(0, len(prefixes), batch_size):
@@ -102,9 +108,10 @@ def find_alternatives(
         if tokens[: len(prefix)] == prefix:  # it is within the length limit
             text = tokenizer.decode(tokens, skip_special_tokens=True)
             alternatives[position].append(Alternative(token, float(probabilities[position, token]), tokens, text))
+    texts = token_texts(tokenizer, target)
     return tuple(
-        Choice(text, float(probabilities[position, target[position]]), tuple(alternatives[position]))
-        for position, text in enumerate(token_texts(tokenizer, target))
+        Choice(texts[position], float(probabilities[position, target[position]]), tuple(alternatives[position]))
+        for position in places
     )
 
 

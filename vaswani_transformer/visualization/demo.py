@@ -1,21 +1,41 @@
-"""A page to try a model, in gradio: translations of a text, with confidence and alignment, and the explorer."""
+"""A page to try a model, in gradio: translations with their words' probabilities and alternatives, and the explorer."""
 
 import html
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
+from heapq import nlargest
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
+import torch
 from jinja2 import Environment, FileSystemLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.languages_vaswani import Directions, Paragraph, language_name
-from ..model.pipeline_vaswani import in_order, translate_in_batches
+from ..model.languages_vaswani import Directions, Paragraph, language_name, language_tag, writes_spaces
+from ..model.pipeline_vaswani import Translation, in_order, translate_in_batches
+from ..model.scores_vaswani import AlignmentHeads, TranslationScorer, token_words
+from .alternatives import Alternative, find_alternatives
 from .explorer import explore
 
 
+_FOLDER = Path(__file__).parent
+_PAGES = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True)
+
 _EXPLORED_TOKENS = 64  # longest sentence to explore: each of its tokens takes two searches
+_ALTERNATIVES = 5  # shown for a word
+_PROBABILITY = attrgetter("probability")
+
+# Least confidence, the chrF to expect, and what it means to a reader: about a third of the everyday sentences each.
+_RATINGS = ((70, "good", "Probably right"), (50, "fair", "May be inexact"), (0, "poor", "Check this"))
+
+# The text to translate in the other direction: the translation, if it is still shown.
+_SWAP = (
+    """text => [...document.querySelectorAll("#result .translation")].map(each => each.textContent).join(" ") || text"""
+)
 
 # gradio's grey and orange have too little contrast, its fonts come from a server, and its text areas run left to right.
 LOOK: dict[str, Any] = {
@@ -28,17 +48,113 @@ LOOK: dict[str, Any] = {
         input_placeholder_color="*neutral_500",
         input_placeholder_color_dark="*neutral_400",
     ),
-    "css": """
-.gradio-container textarea { unicode-bidi: plaintext; text-align: start; }
-.gradio-container :focus-visible { outline: 3px solid var(--color-accent) !important; outline-offset: 1px; }
-.result { margin-top: 1.5rem; overflow: auto hidden; }
-.result h2 { font-size: 1.15rem; overflow-wrap: anywhere; }
-.result table { border-collapse: collapse; margin: 0.5rem 0; min-width: min(100%, 27rem); }
-.result caption { text-align: start; font-weight: 600; }
-.result th, .result td { border: 1px solid var(--border-color-primary); padding: 0.3rem 0.6rem; text-align: start; }
-.result td { font-variant-numeric: tabular-nums; }
-""",
+    "css": (_FOLDER / "demo.css").read_text(encoding="utf-8"),
+    "footer_links": [],
 }
+
+
+@dataclass(frozen=True)
+class ShownSentence:
+    """A sentence on the page.
+
+    Attributes:
+        source: The sentence, with its tag if it has one.
+        translation: Its translation, with scores.
+        is_chosen: Whether the reader chose it among the alternatives.
+        open_word: The word whose alternatives are listed; None if no list is open.
+        alternatives: The alternatives to that word, the most probable first.
+    """
+
+    source: str
+    translation: Translation
+    is_chosen: bool = False
+    open_word: int | None = None
+    alternatives: tuple[Alternative, ...] = ()
+
+
+class Translator:
+    """Translates texts for the page, and finds alternatives to words; `options` are keywords of `generate`."""
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, **options: Any) -> None:
+        self.model, self.tokenizer, self.options = model, tokenizer, options
+        self.directions = Directions(model.config)
+        self.aligns = getattr(model.config, "target_vocab_size", None) is None  # alignment needs one vocabulary
+
+    def translate(self, text: str, tag: str | None) -> list[ShownSentence]:
+        """Translate a text sentence by sentence."""
+        sentences = Paragraph.split(self.directions, self.directions.tagged(text.strip(), tag)).sentences
+        options = {**self.options, "return_scores": True, "return_alignment": self.aligns}
+        translations = in_order(translate_in_batches(self.model, self.tokenizer, sentences, **options))
+        return [ShownSentence(*pair) for pair in zip(sentences, (best for best, *_ in translations), strict=True)]
+
+    def open_word(self, shown: ShownSentence, word: int) -> ShownSentence:
+        """List the alternatives to a word, or close their list."""
+        if word == shown.open_word:
+            return replace(shown, open_word=None, alternatives=())
+        ids = shown.translation.token_ids[1:]
+        positions = [position for position, each in enumerate(token_words(self.tokenizer, ids)[0]) if each == word]
+        choices = find_alternatives(
+            self.model, self.tokenizer, shown.source, ids, _ALTERNATIVES, positions, **self.options
+        )
+        begun, others = 1.0, []  # the probability of the word's tokens so far
+        for choice in choices:
+            others += [replace(each, probability=begun * each.probability) for each in choice.alternatives]
+            begun *= choice.probability
+        by_text = {each.translation: each for each in sorted(others, key=_PROBABILITY)}
+        by_text.pop(shown.translation.text, None)
+        best = nlargest(_ALTERNATIVES, by_text.values(), key=_PROBABILITY)
+        return replace(shown, open_word=word, alternatives=tuple(best))
+
+    def choose(self, shown: ShownSentence, alternative: Alternative) -> ShownSentence:
+        """Put the translation that follows from an alternative in place of the shown one."""
+        inputs = self.tokenizer([shown.source], return_tensors="pt").to(self.model.device)
+        ids = [self.model.generation_config.decoder_start_token_id, *alternative.tokens]
+        heads = AlignmentHeads.for_model(self.model) if self.aligns else None
+        scorer = TranslationScorer(self.model, self.tokenizer, 1.0, "gnmt", heads)
+        (score,) = scorer.score(inputs, torch.tensor([ids], device=self.model.device))
+        return ShownSentence(shown.source, Translation(alternative.translation, ids, score), is_chosen=True)
+
+    def explore(self, shown: ShownSentence) -> str:
+        """The explorer of a sentence and its shown translation, in a frame."""
+        target = shown.translation.text if shown.is_chosen else None
+        options = {"alternatives": 2, "max_tokens": _EXPLORED_TOKENS, **self.options}
+        return explore(self.model, self.tokenizer, shown.source, target, **options)._repr_html_()
+
+    def render(self, sentences: Sequence[ShownSentence], error: str = "") -> str:
+        """The sentences as HTML; without any, a hint."""
+        page = _PAGES.get_template("demo.html.jinja")
+        return page.render(sentences=[*map(self._displayed, sentences)], error=error)
+
+    def _displayed(self, shown: ShownSentence) -> dict[str, Any]:
+        """What the template shows of a sentence."""
+        translation, score = shown.translation, shown.translation.score
+        tag, source = self.directions.split(shown.source)
+        links = {target: place for place, target in score.alignment or ()}
+        return {
+            "source": source,
+            "source_words": score.source_words if links else None,
+            "space": " " if writes_spaces(self.directions.languages(tag)[0]) else "",
+            "words": [
+                (gap, word, links.get(place), math.exp(value))
+                for place, ((gap, word), value) in enumerate(
+                    zip(_spaced(translation.text, score.words), score.word_log_probabilities, strict=True)
+                )
+            ],
+            "rating": self._rating(shown),
+            "open_word": shown.open_word,
+            "alternatives": [[*_changes(translation.text, each.translation)] for each in shown.alternatives],
+        }
+
+    def _rating(self, shown: ShownSentence) -> tuple[str, str] | None:
+        """The class and the words of a rating; None if the model's confidence was never measured."""
+        if shown.is_chosen:
+            return "chosen", "Your choice"
+        if getattr(self.model.config, "confidence_curve", None) is None:
+            return None
+        confidence = shown.translation.score.confidence
+        if confidence is None:
+            return "fair", "Not rated: unusual length or text"
+        return next((look, words) for least, look, words in _RATINGS if confidence >= least)
 
 
 def demo_page(
@@ -46,79 +162,99 @@ def demo_page(
     tokenizer: PreTrainedTokenizerBase,
     name: str,
     target_language: str | None = None,
+    about: str = "",
+    examples: Sequence[str] = (),
     **options: Any,
 ) -> gr.Blocks:
     """Create the page of a model, which `launch(**LOOK)` serves.
 
-    A model with several directions needs `target_language`; `options` are keywords of `generate`.
+    Args:
+        model, tokenizer: The model, in evaluation mode, and its tokenizer.
+        name: The model's name.
+        target_language: Language to translate into at first; by default that of the configuration.
+        about: A sentence about the model, such as on its training text.
+        examples: Texts to click, in the language of the first direction. The page begins with the first two.
+        options: Keywords of `generate`.
     """
-    directions = Directions(model.config)
-    tag = directions.tag(None, target_language, is_required=True)
-    languages = " to ".join(language_name(code) for code in directions.languages(tag) if code)
-    title = f"{languages or 'Translate'} with {name}"
+    translator = Translator(model, tokenizer, **options)
+    directions = translator.directions
+    codes = getattr(model.config, "language_tags", None)
+    tags = {_direction_name(directions, tag): tag for tag in (map(language_tag, codes) if codes else [None])}
+    tag = directions.tag(None, target_language or getattr(model.config, "target_language", None))
+    first = next(name for name, each in tags.items() if tag in (None, each))
+    title = f"{'Translate' if len(tags) > 1 else first or 'Translate'} with {name}"
 
-    def tagged(text: str) -> str:
-        if not text.strip():
-            raise ValueError("Text: is empty; type a sentence")
-        return directions.tagged(text.strip(), tag)
+    def translate(text: str, direction: str) -> tuple[str, list[ShownSentence], str]:
+        try:
+            sentences = translator.translate(text, tags[direction]) if text.strip() else []
+        except ValueError as error:
+            return translator.render([], str(error)), [], ""
+        return translator.render(sentences), sentences, ""
 
-    def translate(text: str) -> tuple[str, str]:
-        with _shown_errors():
-            return translate_text(model, tokenizer, tagged(text), **options)
+    def press(sentences: list[ShownSentence], event: gr.EventData) -> tuple[Any, ...]:
+        """Open or close the alternatives to a word, or choose one."""
+        index, changed = int(event.sentence), list(sentences)
+        if event.choice is None:
+            changed[index] = translator.open_word(changed[index], int(event.word))
+            return translator.render(changed), changed, gr.skip()
+        changed[index] = translator.choose(changed[index], changed[index].alternatives[int(event.choice)])
+        return translator.render(changed), changed, ""  # the explorer shows the translation before
 
-    def show_explorer(text: str) -> str:
-        with _shown_errors():
-            view = explore(model, tokenizer, tagged(text), alternatives=2, max_tokens=_EXPLORED_TOKENS, **options)
-            return view._repr_html_()
+    def show_explorer(sentences: list[ShownSentence], event: gr.EventData) -> str:
+        try:
+            return translator.explore(sentences[int(event.sentence)])
+        except ValueError as error:
+            return f'<p role="alert">{html.escape(str(error))}</p>'
 
+    text = "\n".join(examples[:2])
+    start_page, sentences, _ = translate(text, first)
+    result_script = (_FOLDER / "demo.js").read_text(encoding="utf-8")
+    explorer_script = "watch('value', () => element.querySelector('iframe')?.scrollIntoView({ behavior: 'smooth' }));"
     with gr.Blocks(title=title, analytics_enabled=False) as page:
-        gr.HTML(f"<h1>{html.escape(title)}</h1>")
+        gr.HTML(f"<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p>")
         with gr.Row():
             with gr.Column():
-                source = gr.Textbox(
-                    label="Text", lines=4, max_length=2000, placeholder="Press Shift+Enter to translate."
-                )
+                direction = gr.Radio([*tags], value=first, label="Direction", visible=len(tags) > 1)
+                hint = "Press Shift+Enter to translate."
+                source = gr.Textbox(text, label="Text", lines=4, max_length=2000, placeholder=hint, elem_id="source")
                 start = gr.Button("Translate", variant="primary")
-            with gr.Column():
-                translation = gr.Textbox(label="Translation", lines=4, interactive=False)
-                begin = gr.Button("Explore search and attention")
-        details, explorer, shown = gr.HTML(), gr.HTML(), gr.State("")  # `shown` is the text of the results
-        results = [translation, details, explorer]
+                samples = [[example] for example in examples]
+                sample = gr.Dataset(
+                    components=[gr.Textbox(visible=False)], samples=samples, label="Examples", visible=bool(samples)
+                )
+            result = gr.HTML(start_page, elem_id="result", apply_default_css=False, js_on_load=result_script)
+        explorer = gr.HTML(elem_id="explorer", js_on_load=explorer_script)
+        shown = gr.State(sentences)
 
-        def clear_other(text: str, shown: str) -> list[Any]:
-            """Clear the results of another text, which would stay if the new one failed."""
-            return [*([gr.skip() if text == shown else ""] * len(results)), text]
-
-        clear: dict[str, Any] = {"inputs": [source, shown], "outputs": [*results, shown], "api_visibility": "private"}
-        translating = gr.on([start.click, source.submit], clear_other, **clear)
-        translating.then(translate, source, [translation, details], api_name="translate")
-        begin.click(clear_other, **clear).then(show_explorer, source, explorer, api_name="explore")
+        hidden: dict[str, Any] = {"api_visibility": "private"}
+        translated: dict[str, Any] = {"inputs": [source, direction], "outputs": [result, shown, explorer], **hidden}
+        gr.on([start.click, source.submit], translate, **translated)
+        swap = _SWAP if len(tags) == 2 else "text => text"
+        direction.input(None, source, source, js=swap, **hidden).then(translate, **translated)
+        use = sample.click(lambda row: (row[0], first), sample, [source, direction], **hidden)
+        use.then(translate, **translated)
+        result.click(press, shown, [result, shown, explorer], **hidden)
+        result.select(show_explorer, shown, explorer, **hidden)
     return page
 
 
-def translate_text(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, text: str, **options: Any
-) -> tuple[str, str]:
-    """The translation of a text, and HTML with all hypotheses of each sentence and the best one's alignment."""
-    directions = Directions(model.config)
-    paragraph = Paragraph.split(directions, text)
-    beams = options.get("num_beams") or model.generation_config.num_beams or 1
-    has_one_vocabulary = getattr(model.config, "target_vocab_size", None) is None  # alignment needs it
-    options |= {"return_scores": True, "return_alignment": has_one_vocabulary, "num_return_sequences": beams}
-    translations = in_order(translate_in_batches(model, tokenizer, paragraph.sentences, **options))
-    sources = [directions.split(sentence)[1] for sentence in paragraph.sentences]
-    pages = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True)
-    is_measured = getattr(model.config, "confidence_curve", None) is not None
-    result = pages.get_template("demo.html.jinja").render(
-        sentences=zip(sources, translations, strict=True), is_measured=is_measured
-    )
-    return paragraph.join([hypotheses[0].text for hypotheses in translations]), result
+def _direction_name(directions: Directions, tag: str | None) -> str:
+    """The direction of a tag in words, such as "German to English"; empty if its languages are unknown."""
+    source, target = (code and language_name(code) for code in directions.languages(tag))
+    return " ".join([*([source] if source else []), *([f"to {target}"] if target else [])])
 
 
-@contextmanager
-def _shown_errors() -> Iterator[None]:
-    """Show errors of a text in the page, which interprets messages as HTML."""
-    try:
-        yield
-    except ValueError as error:
-        raise gr.Error(html.escape(str(error)), print_exception=False) from None
+def _spaced(text: str, words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The words of a text, each with the white space before it."""
+    position = 0
+    for word in words:
+        start = text.index(word, position)
+        yield text[position:start], word
+        position = start + len(word)
+
+
+def _changes(before: str, after: str) -> Iterator[tuple[bool, str]]:
+    """The words of a translation in runs, each with whether it differs from the one before."""
+    old, new = before.split(), after.split()
+    for kind, _, _, start, stop in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        yield kind != "equal", " ".join(new[start:stop])

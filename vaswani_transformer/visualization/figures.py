@@ -1,6 +1,7 @@
 """Pictures: attention as in the paper's Figures 3 to 5, its entropy, positions (3.5)."""
 
 import io
+import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from ..model.modeling_vaswani import sinusoidal_positions
 from ..system.files import atomic_write
@@ -21,10 +23,17 @@ from .attention import AttentionWeights, Kind, merge_words, read_attention
 from .tokens import join_words, word_starts
 
 
+_logger = logging.get_logger(__name__)
+
 _TITLES = {
     "encoder": "Encoder self-attention",
     "decoder": "Decoder self-attention",
     "cross": "Encoder-decoder attention",
+}
+_HEADINGS = {  # of the left and the right column
+    "encoder": ("source", "source"),
+    "decoder": ("translation so far", "next word"),
+    "cross": ("source", "translation"),
 }
 
 Color = tuple[float, float, float]
@@ -34,7 +43,7 @@ _LENGTH = 2.6  # inches of the lines between words
 _GAP = 0.04  # between the lines and the words, as a share of their length
 _CELL = 0.04  # width of a head's cell, as a share of their length
 _DPI = 150  # for a PNG
-_FAINTEST = 0.01  # lines of smaller weights would be invisible
+_FAINTEST = 0.01  # share of the largest weight; fainter lines would be invisible
 
 
 class Picture:
@@ -46,8 +55,8 @@ class Picture:
     def save(self, path: str | Path) -> None:
         """Write the picture atomically, in the format of the file's suffix; SVG and PNG files are reproducible.
 
-        A PNG has only the characters of matplotlib's `font.family`; the text of an SVG remains text, for which the
-        reader's program chooses fonts.
+        A PNG has only the characters of matplotlib's `font.family`, and boxes for others, with a warning; the text of
+        an SVG remains text, for which the reader's program chooses fonts.
         """
         atomic_write(path, [self._content(Path(path).suffix.lower().removeprefix("."))])
 
@@ -57,10 +66,18 @@ class Picture:
     def _content(self, file_format: str) -> bytes:
         buffer = io.BytesIO()
         metadata = {"Date": None} if file_format == "svg" else None
-        with rc_context({"svg.hashsalt": "vaswani", "svg.fonttype": "none"}), warnings.catch_warnings():
-            if file_format == "svg":
-                warnings.filterwarnings("ignore", "Glyph .* missing")  # its text remains text
+        with (
+            rc_context({"svg.hashsalt": "vaswani", "svg.fonttype": "none"}),
+            warnings.catch_warnings(record=True) as seen,
+        ):
             self.figure.savefig(buffer, format=file_format, dpi=_DPI, metadata=metadata, bbox_inches=self.bbox)
+        missing = re.findall(r"Glyph (\d+) ", " ".join(str(warning.message) for warning in seen))
+        if missing and file_format != "svg":
+            _logger.warning(
+                f"{file_format}: the picture has boxes in place of {''.join(map(chr, sorted({*map(int, missing)})))}, "
+                "which matplotlib's font lacks; save it as .svg, or install a font that has them, such as Noto Sans "
+                "CJK, and name it in font.family of a matplotlibrc"
+            )
         return buffer.getvalue()
 
 
@@ -92,14 +109,17 @@ def draw_attention(
     heads: Sequence[int] | None = None,
     words: Sequence[str] | None = None,
 ) -> Picture:
-    """Draw one layer's attention as lines between words: colour shows the head, width and opacity show the weight.
+    """Draw one layer's attention as lines from words on the right to the words on the left that they attend to.
+
+    The larger a weight, the wider and more opaque its line; the picture states the largest weight.
 
     Args:
         weights: The result of `read_attention`, or of `merge_words`.
         kind: "encoder", "decoder" (self-attention) or "cross" (encoder-decoder attention).
         layer: Number of the layer, counted from 1 as in the paper; by default the last one.
-        heads: Numbers of the heads to draw, from 1; by default all.
-        words: Words whose lines to draw, as the left column shows them, or whole words of several tokens; by default
+        heads: Numbers of the heads to draw, from 1, in a colour each; by default all if `words` are given, otherwise
+            the mean over them.
+        words: Words whose lines to draw, as the right column shows them, or whole words of several tokens; by default
             all. Coloured cells, one for each head, also show where they attend.
 
     Raises:
@@ -107,27 +127,45 @@ def draw_attention(
     """
     rows, columns, layers = weights.select(kind)
     layer = len(layers) if layer is None else layer
+    is_mean = heads is None and words is None
     heads = range(1, layers.shape[1] + 1) if heads is None else sorted(set(heads))
     _require_numbers("layer", [layer], len(layers))
     _require_numbers("heads", heads, layers.shape[1])
     chosen = _chosen_rows(weights, kind, words)  # [rows]
     drawn = layers[layer - 1, [head - 1 for head in heads]] * chosen[:, None]  # [heads, rows, columns]
     colors = [_head_color(head, layers.shape[1]) for head in heads]
+    patches = [Patch(color=color, label=str(head)) for head, color in zip(heads, colors, strict=True)]
+    which = "heads"
+    if is_mean:
+        drawn, patches, which = drawn.mean(0, keepdims=True), [], f"mean of {len(heads)} heads"
+    largest = drawn.max()
 
     longest = max(len(rows), len(columns))
     # The shorter column is spread over as many lines as the longer one has.
     row_places, column_places = (np.linspace(0, longest - 1, len(texts)) for texts in (rows, columns))
-    columns_at = 1 + _GAP if words is None else 1 + 2 * _GAP + _CELL * len(heads)  # right of the cells
+    columns_at = -_GAP if words is None else -2 * _GAP - _CELL * len(heads)  # left of the cells
     figure = Figure(figsize=(_LENGTH, _LINE * longest))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 1), ylim=(longest - 0.5, -0.5))
     axes.set_axis_off()
-    _write_legend(axes, f"{_TITLES[kind]}, layer {layer} of {len(layers)}, heads", heads, colors, 1 + 1 / longest)
-    heading = "word" if kind == "encoder" else "word to predict"
-    _write_column(axes, -_GAP, heading, rows, row_places, ["black" if each else "0.65" for each in chosen], ha="right")
-    _write_column(axes, columns_at, "attends to", columns, column_places, ["black"] * len(columns))
-    _draw_lines(axes, drawn, row_places, column_places, colors, boldness=1 if words is None else 2)
+    axes.legend(
+        handles=patches,
+        title=f"{_TITLES[kind]}, layer {layer} of {len(layers)}, {which}",
+        loc="lower center",
+        bbox_to_anchor=((columns_at + 1) / 2, 1 + 1.3 / longest),
+        ncols=8,
+        fontsize=8,
+        frameon=False,
+        handlelength=0.7,
+        columnspacing=0.8,
+    )
+    left, right = _HEADINGS[kind]
+    caption = f"← attends to (strongest line: {largest:.0%})"
+    axes.text(0.5, -1, caption, ha="center", va="center", fontsize=8, color="0.4")
+    _write_column(axes, columns_at, left, columns, column_places, ["black"] * len(columns), ha="right")
+    _write_column(axes, 1 + _GAP, right, rows, row_places, ["black" if each else "0.65" for each in chosen])
+    _draw_lines(axes, drawn / largest, row_places, column_places, colors)
     if words is not None:
-        _draw_cells(axes, drawn.max(1), column_places, colors)
+        _draw_cells(axes, drawn.max(1) / largest, column_places, colors)
     return Picture(figure, "tight")
 
 
@@ -161,20 +199,6 @@ def _head_color(head: int, num_heads: int) -> Color:
     return colormaps["turbo"]((head - 0.5) / num_heads)[:3]
 
 
-def _write_legend(axes: Axes, title: str, heads: Sequence[int], colors: Sequence[Color], height: float) -> None:
-    axes.legend(
-        handles=[Patch(color=color, label=str(head)) for head, color in zip(heads, colors, strict=True)],
-        title=title,
-        loc="lower left",
-        bbox_to_anchor=(0, height),
-        ncols=8,
-        fontsize=8,
-        frameon=False,
-        handlelength=0.7,
-        columnspacing=0.8,
-    )
-
-
 def _write_column(
     axes: Axes, x: float, heading: str, words: Sequence[str], places: np.ndarray, colors: Sequence[str], **style: Any
 ) -> None:
@@ -185,24 +209,22 @@ def _write_column(
         axes.text(x, y, shown, va="center", fontsize=10, color=color, parse_math=False, **style)
 
 
-def _draw_lines(
-    axes: Axes, drawn: np.ndarray, rows: np.ndarray, columns: np.ndarray, colors: Sequence[Color], boldness: float
-) -> None:
+def _draw_lines(axes: Axes, drawn: np.ndarray, rows: np.ndarray, columns: np.ndarray, colors: Sequence[Color]) -> None:
     """Draw `drawn` `[heads, rows, columns]` between words at these positions, strong lines above weak ones."""
     lines = np.argwhere(drawn >= _FAINTEST)  # [lines, 3]: head, row and column
     lines = lines[np.argsort(drawn[tuple(lines.T)], kind="stable")]
     weights = drawn[tuple(lines.T)]
     apart = min(0.6 / len(drawn), 0.12)  # between the lines of two heads, so that none hides another
     shifts = apart * (np.arange(len(drawn)) - (len(drawn) - 1) / 2)
-    segments = [[(0, rows[row] + shifts[head]), (1, columns[column] + shifts[head])] for head, row, column in lines]
+    segments = [[(0, columns[column] + shifts[head]), (1, rows[row] + shifts[head])] for head, row, column in lines]
     styles = [(*colors[head], weight) for head, weight in zip(lines[:, 0], weights, strict=True)]
-    axes.add_collection(LineCollection(segments, colors=styles, linewidths=boldness * (0.5 + 2.5 * weights)))
+    axes.add_collection(LineCollection(segments, colors=styles, linewidths=0.5 + 3 * weights))
 
 
 def _draw_cells(axes: Axes, strongest: np.ndarray, columns: np.ndarray, colors: Sequence[Color]) -> None:
-    """Draw `strongest` `[heads, columns]` next to the words of the right column."""
+    """Draw `strongest` `[heads, columns]` next to the words of the left column."""
     for (head, column), weight in np.ndenumerate(strongest):
-        corner = (1 + _GAP + _CELL * head, float(columns[column]) - 0.4)
+        corner = (_CELL * (head - len(colors)) - _GAP, float(columns[column]) - 0.4)
         cell = Rectangle(corner, _CELL, 0.8, facecolor=(*colors[head], weight), linewidth=0, clip_on=False)
         axes.add_patch(cell)
 
@@ -231,10 +253,10 @@ def entropy_view(
     entropies = attention_entropy(read_attention(model, tokenizer, source, target))
     heads = max(values.shape[1] for values, _ in entropies.values())
     layers = max(len(values) for values, _ in entropies.values())
-    figure = Figure(figsize=(3 * max(0.45 * heads, 1.8) + 1.5, max(0.4 * layers, 1.2) + 1.6), layout="constrained")
+    figure = Figure(figsize=(3 * max(0.3 * heads, 1.8) + 1.3, max(0.3 * layers, 1.2) + 1.3), layout="constrained")
     every = figure.subplots(1, 3)
     for axes, (kind, (values, maximum)) in zip(every, entropies.items(), strict=True):
-        image = axes.imshow(values / max(maximum, 1e-9), vmin=0, vmax=1, cmap="viridis", aspect="auto")
+        image = axes.imshow(values / max(maximum, 1e-9), vmin=0, vmax=1, cmap="viridis")
         for (layer, head), value in np.ndenumerate(values):
             color = "white" if value < 0.6 * maximum else "black"
             axes.text(head, layer, f"{value:.1f}", ha="center", va="center", fontsize=8, color=color)

@@ -54,7 +54,7 @@ def _continuations(spaced: list[str]) -> list[bool]:
         begins = not continues or text[:1].isspace()
         if word.strip() and text.strip():
             begins = begins or _kind(word.strip()[-1]) != _kind(text[0])
-            begins = begins or begins_unspaced_word(text)
+            begins = begins or begins_unspaced_word(text, word.strip())
         word = text if begins else word + text
         continues.append(not begins)
     return continues

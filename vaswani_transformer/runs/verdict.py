@@ -1,0 +1,218 @@
+"""Verdict on a training: how good its model is, what went wrong, and what to do next."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..evaluation.scores import Scores
+from ..model.languages_vaswani import writes_spaces
+from .records import RunRecord
+
+
+# Of the limits below, those of losses are in nats a sub-word, and shares in percent.
+_ROSE, _BY_HEART = 0.3, 0.5  # a loss above its minimum; a loss on held-out text above the training's
+_GAIN = 0.03  # of twice the time, worth it
+_WRONG_LANGUAGE, _COMMON = 20.0, 5.0  # shares of translations
+_SUB_WORDS = 2.5  # a word
+_OCCURRENCES = 20  # of an entry of the vocabulary in the corpus
+_PARAMETERS = 50  # a target token of the corpus
+_FEW = 30  # sentences
+
+_PATHOLOGIES = {
+    "blank": "are blank",
+    "repeated": "repeat a phrase",
+    "truncated": "are truncated",
+    "numbers differ": "have other numbers",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A sentence on a training, and what to do about it."""
+
+    text: str
+    advice: str | None = None
+
+
+def loss_by_tenth(log_history: Sequence[Mapping[str, float]]) -> list[float] | None:
+    """Mean loss without smoothing in each tenth of the logged steps; None with fewer than five logs."""
+    logs = [(entry["step"], entry["nll_loss"]) for entry in log_history if "nll_loss" in entry]
+    if len(logs) < 5:
+        return None
+    steps, losses = np.array([(0.0, 0.0), *logs]).T  # each is the mean since the step before
+    ends = np.linspace(0, steps[-1], 11)
+    sums = np.interp(ends, steps, np.cumsum(losses * np.diff(steps, prepend=0.0)))
+    return [float(mean) for mean in np.diff(sums) / np.diff(ends)]
+
+
+def find(record: RunRecord) -> list[Finding]:
+    """What is remarkable in a training's record, the most serious first."""
+    checks = (_sides, _learning, _quality, _sizes, _length)
+    return [finding for check in checks for finding in check(record)]
+
+
+def describe(record: RunRecord) -> list[str]:
+    """The verdict in sentences: what is remarkable, and what the model is good and bad at."""
+    sides = zip(("Good at", "Bad at"), _strengths(record), strict=True)
+    return [each.text for each in find(record)] + [f"{side}: {', '.join(names)}." for side, names in sides if names]
+
+
+def next_step(record: RunRecord, directory: str) -> str:
+    """What to do after a training into a directory, mostly a command."""
+    source, target = record.data.source_language, record.data.target_language
+    translate = f"vaswani translate --model {directory} --input text.{source} --output text.{target}"
+    return next((each.advice for each in find(record) if each.advice), translate)
+
+
+def _strengths(record: RunRecord) -> tuple[list[str], list[str]]:
+    """What the model is good at, and what it is bad at, by its scores on the test set."""
+    good, bad = [], []
+    groups = [each for each in (record.test and record.test.by_source_length) or [] if each.sentences >= _FEW]
+    groups.sort(key=lambda group: group.sacrebleu)
+    if groups and groups[0].sacrebleu < 0.85 * groups[-1].sacrebleu:
+        ends = (f"to {group.longest}" if group.longest else "or more" for group in groups)
+        lengths = [f"{group.shortest} {end} words" for group, end in zip(groups, ends, strict=True)]
+        scores = f"{groups[0].sacrebleu:.2f} sacreBLEU; of {lengths[-1]}, {groups[-1].sacrebleu:.2f}"
+        bad.append(f"sentences of {lengths[0]} ({scores})")
+    if record.robustness:
+        losses = {name: each.plain_chrf - each.chrf for name, each in record.robustness.changes.items()}
+        harmful = [name for name, loss in sorted(losses.items(), key=lambda item: -item[1]) if loss > 5]
+        bad += [f"{name} (-{losses[name]:.1f} chrF)" for name in harmful[:3]]
+        shares = {kind: each.copied / each.lines for kind, each in record.robustness.strings.items()}
+        copied = [f"{kind} ({share:.1%})" for kind, share in shares.items() if share >= 0.9]
+        lost = [f"{kind} ({share:.1%})" for kind, share in shares.items() if share < 0.7]
+        good += ["copying " + ", ".join(copied)] * bool(copied)
+        bad += ["copying " + ", ".join(lost)] * bool(lost)
+    return good, bad
+
+
+def _scored(record: RunRecord) -> tuple[str, Scores | None, Scores | None]:
+    """The held-out set of the verdict; the scores of the model there, and of a copy of the source."""
+    if record.test:
+        return "test", record.test, record.test_copy
+    return "validation", record.validation, record.validation_copy
+
+
+def _sides(record: RunRecord) -> Iterator[Finding]:
+    """Are the two sides of the corpora what their names say?"""
+    split, scores, copy = _scored(record)
+    compare = "compare the first lines of the files of both languages, of the training and of the held-out sets"
+    if copy and copy.bleu.score > 60:
+        text = f"The two sides of the {split} set are nearly equal: a copy has {copy.bleu.score:.2f} sacreBLEU."
+        yield Finding(text, compare)
+    if not (scores and scores.pathologies):
+        return
+    shares = scores.pathologies.shares
+    if shares.get("copied", 0) > _WRONG_LANGUAGE:
+        text = (
+            f"{shares['copied']:.1f} % of the translations copy the source: the training's targets may be its sources."
+        )
+        yield Finding(text, compare)
+    elif shares.get("source language", 0) > _WRONG_LANGUAGE:
+        text = (
+            f"{shares['source language']:.1f} % of the translations are in the language of the source: the training's"
+        )
+        yield Finding(f"{text} files may be swapped.", compare)
+    if not scores.pathologies.knows_lengths:
+        text = f"The sources of the {split} set do not predict the lengths of its references."
+        yield Finding(text, f"check that line n of one file of the {split} set translates line n of the other")
+
+
+def _learning(record: RunRecord) -> Iterator[Finding]:
+    """Did the loss fall, and as much on text that was held out?"""
+    losses, settings = record.training.loss_by_tenth, record.settings
+    if losses is None:
+        return
+    rate = "learning_rate_factor" if settings.lr_scheduler_type == "inverse_sqrt" else "learning_rate"
+    slower = f"repeat the command with --{rate} {getattr(settings, rate) / 2:g} and another --output_dir"
+    if losses[-1] > min(losses) + _ROSE:
+        yield Finding(f"The training diverged: its loss rose from {min(losses):.2f} to {losses[-1]:.2f}.", slower)
+    elif not record.parent and losses[-1] > max(0.85 * losses[0], 0.5 * math.log(record.model.vocab_size)):
+        yield Finding(f"The model hardly learned: its loss fell from {losses[0]:.2f} to {losses[-1]:.2f} only.", slower)
+    elif (held_out := _held_out_loss(record)) is not None and held_out > losses[-1] + _BY_HEART:
+        text = (
+            f"The perplexity is {math.exp(losses[-1]):.2f} on the training's pairs and {math.exp(held_out):.2f} on "
+            "held-out ones:"
+        )
+        if record.training.epochs < 3:
+            text += " these are another kind of text, in another language, or not translations of each other."
+            yield Finding(text, "compare some lines of the training's files with the held-out ones")
+        else:
+            pairs = record.data.cleaning["kept"]
+            text += f" in {record.training.epochs:.1f} passes the model learned {pairs:,} pairs by heart."
+            yield Finding(text, "train on more text; see recipes/better_models.md for text of one language")
+
+
+def _held_out_loss(record: RunRecord) -> float | None:
+    """Mean loss on the validation set, or on the test set without one, over the directions; None if not measured."""
+    directions = [record.validation, record.validation_reverse]
+    if record.validation is None:
+        directions = [record.test, record.test_reverse]
+    losses = [each.perplexity.nats_per_token for each in directions if each and each.perplexity]
+    return sum(losses) / len(losses) if losses else None
+
+
+def _quality(record: RunRecord) -> Iterator[Finding]:
+    split, scores, copy = _scored(record)
+    if scores and copy:
+        is_worse = scores.bleu.score <= copy.bleu.score or scores.chrf.score <= copy.chrf.score
+        numbers = (
+            f"{scores.bleu.score:.2f} sacreBLEU and {scores.chrf.score:.2f} chrF; a copy has {copy.bleu.score:.2f} and "
+            f"{copy.chrf.score:.2f}"
+        )
+        text = f"{'Worse' if is_worse else 'Better'} than a copy of the source on the {split} set: {numbers}."
+        yield Finding(text, _longer(record) if is_worse else None)
+    if scores and scores.pathologies:
+        shares = scores.pathologies.shares
+        common = [f"{shares[kind]:.1f} % {do}" for kind, do in _PATHOLOGIES.items() if shares.get(kind, 0) > _COMMON]
+        if common:
+            yield Finding(f"Of its translations, {', '.join(common)}.", _longer(record))
+
+
+def _sizes(record: RunRecord) -> Iterator[Finding]:
+    """Does the corpus support the sizes of vocabulary and model?"""
+    _, scores, _ = _scored(record)
+    tokens, size = record.training.target_tokens / record.training.epochs, record.model.vocab_size
+    if 2 * tokens / size < _OCCURRENCES:
+        text = (
+            f"The vocabulary of {size:,} is large: the corpus has each entry {2 * tokens / size:.1f} times on average."
+        )
+        yield Finding(text, "repeat the command with --min_frequency 10 and another --output_dir")
+    elif scores and scores.perplexity and writes_spaces(record.data.target_language):
+        sub_words = (scores.perplexity.tokens - scores.sentences) / scores.bleu.reference_length
+        if sub_words > _SUB_WORDS:
+            text = f"The vocabulary of {size:,} is small: it divides a word into {sub_words:.1f} sub-words on average."
+            yield Finding(text, f"repeat the command with --vocab_size {4 * size} and another --output_dir")
+    if record.model.parameters / tokens > _PARAMETERS:
+        text = f"{record.model.parameters:,} parameters are many for {tokens:,.0f} target tokens in the corpus."
+        yield Finding(text, "train a smaller model, as with --config small, or on more text")
+
+
+def _length(record: RunRecord) -> Iterator[Finding]:
+    """Would a longer training help?"""
+    if record.training.epochs < 1:
+        text = f"The training saw a part of the corpus: it made {record.training.epochs:.2f} passes."
+        yield Finding(text, _longer(record))
+        return
+    losses = record.training.loss_by_tenth
+    if losses is None or any(_learning(record)):
+        return
+    # Twice the time has about half the effect each time. Between a quarter and half of the training, the learning rate
+    # explains less of the effect than at the end, where a cooldown lowers it to zero.
+    gain = max(0.0, (losses[2] - (losses[4] + losses[5]) / 2) / 4)
+    is_worth = gain > _GAIN
+    text = "The model was still improving" if is_worth else "The model has nearly converged"
+    text += f": its loss changed from {losses[-2]:.2f} to {losses[-1]:.2f} in the last tenth."
+    text += f" In twice the time, the perplexity would be about {1 - math.exp(-gain):.0%} lower."
+    yield Finding(text, _longer(record) if is_worth else None)
+
+
+def _longer(record: RunRecord) -> str:
+    """How to train twice as long."""
+    minutes = record.training.max_minutes
+    length = f"--max_steps {2 * record.training.steps}" if minutes is None else f"--max_minutes {2 * minutes:g}"
+    if record.settings.others.get("cooldown"):  # the rate is zero, and a resumed training must keep its length
+        return f"repeat the command with {length} and another --output_dir"
+    return f"repeat the command with --resume {length}"
