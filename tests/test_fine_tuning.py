@@ -188,7 +188,7 @@ def test_mixed_corpora_are_drawn_anew_also_after_resuming(
     }
     expected_loss = smoothed_loss(loaded_model, tokenizer, phrasebook("test")[5:9], epsilon=0)
     assert record.replay_test_parent.perplexity.nats_per_token == pytest.approx(expected_loss, rel=1e-5)
-    drawn = "40 pairs kept; each epoch draws 0.5 of them, anew, per pair of the corpus"
+    drawn = "40 pairs kept; each epoch samples 0.5 of them for each pair of the corpus"
     assert f"- Replay: replay.en and replay.de; {drawn}\n" in ModelCard.load(whole / "README.md").text
 
 

@@ -281,5 +281,5 @@ def test_mistakes_say_what_to_do(tmp_path):
 def test_a_missing_file_of_a_configuration_names_the_command(tmp_path):
     refused = run_recipe("train_wmt.py", "--config", "multi30k_en_de", folder=tmp_path)
     assert refused.returncode == 1
-    assert "'data/multi30k/train.en.gz'" in refused.stderr
+    assert "data/multi30k/train.en.gz" in refused.stderr
     assert "`vaswani data multi30k`" in refused.stderr
