@@ -29,7 +29,7 @@ _EXPLORED_TOKENS = 64  # longest sentence to explore: each of its tokens takes t
 _ALTERNATIVES = 5  # shown for a word
 _PROBABILITY = attrgetter("probability")
 
-# Least confidence, the chrF to expect, and what it means to a reader: about a third of the everyday sentences each.
+# Least confidence, the chrF to expect, and what it means to a reader.
 _RATINGS = ((70, "good", "Probably right"), (50, "fair", "May be inexact"), (0, "poor", "Check this"))
 
 # The text to translate in the other direction: the translation, if it is still shown.
