@@ -205,8 +205,8 @@ def _length(record: RunRecord) -> Iterator[Finding]:
     is_worth = gain > _GAIN
     text = "The model was still improving" if is_worth else "The model has nearly converged"
     text += f": its loss changed from {losses[-2]:.2f} to {losses[-1]:.2f} in the last tenth."
-    text += f" In twice the time, the perplexity would be about {1 - math.exp(-gain):.0%} lower."
-    yield Finding(text, _longer(record) if is_worth else None)
+    text += f" In twice the time, the perplexity would be about {1 - math.exp(-gain):.0%} lower"
+    yield Finding(f"{text}: {_longer(record)}." if is_worth else f"{text}.")
 
 
 def _longer(record: RunRecord) -> str:
