@@ -141,7 +141,7 @@ def tab(request, browser, address) -> Iterator[Any]:
 
 
 def sources(tab: Any) -> list[str]:
-    """The sentences of which the page shows translations."""
+    """The source sentences on the page."""
     return [each.get_attribute("data-source") for each in tab.locator(".sentence").all() if each.is_visible()]
 
 

@@ -49,8 +49,8 @@ _END = re.compile(
 )
 # An ASCII digit after such a mark, but not the number of a verse, which has one on both sides.
 _DIGIT_AT_START = re.compile(rf"(?<=[{_MARKS}])[0-9](?![0-9]*\s*[\u0964\u0965])")
-# A period that ends no sentence: any in Thai, and those of titles and units in Hindi, Bengali and Arabic, which
-# sentencex 1.0.32 does not know.
+# A period that does not end a sentence: any in Thai, and those after titles and units in Hindi, Bengali and Arabic,
+# which sentencex 1.0.32 does not know.
 _ABBREVIATION = re.compile(
     r"[\u0e00-\u0e7f]\.$|(?<![^\s(])(?:डॉ|डा|प्रो|श्री|पं|मो|सं|स्व|रु|कि|मी|ড|ডা|প্রো|মো|মি|কি|খ্রি|د)\.$"
 )

@@ -84,6 +84,7 @@ def training_section(
         corpus: The training data; by default the files.
     """
     settings = _settings(record, paper_settings or {})
+    equal = [row for row in settings if row[1] in row[2].split(" or ")]
     template = Template((_FOLDER / "training.md.jinja").read_text(encoding="utf-8"))
     section = template.render(
         record=record,
@@ -96,8 +97,8 @@ def training_section(
                 if counts["sources"] or counts["targets"]
             }
         ),
-        departures=[row for row in settings if row[1] not in row[2].split(" or ")],
-        equal=[row for row in settings if row[1] in row[2].split(" or ")],
+        departures=[row for row in settings if row not in equal],
+        equal=equal,
         paper=paper,
         picture=picture,
     )

@@ -11,7 +11,7 @@ from ..model.languages_vaswani import writes_spaces
 from .records import RunRecord
 
 
-# Of the limits below, those of losses are in nats a sub-word, and shares in percent.
+# Limits: losses are in nats a sub-word, shares in percent.
 _ROSE, _BY_HEART = 0.3, 0.5  # a loss above its minimum; a loss on held-out text above the training's
 _GAIN = 0.03  # of twice the time, worth it
 _WRONG_LANGUAGE, _COMMON = 20.0, 5.0  # shares of translations
@@ -48,26 +48,26 @@ def loss_by_tenth(log_history: Sequence[Mapping[str, float]]) -> list[float] | N
 
 
 def find(record: RunRecord) -> list[Finding]:
-    """What is remarkable in a training's record, the most serious first."""
+    """Find remarkable facts in a training's record, the most serious first."""
     checks = (_sides, _learning, _quality, _sizes, _length)
     return [finding for check in checks for finding in check(record)]
 
 
 def describe(record: RunRecord) -> list[str]:
-    """The verdict in sentences: what is remarkable, and what the model is good and bad at."""
+    """The verdict in sentences: the findings, and the strengths and weaknesses of the model."""
     sides = zip(("Good at", "Bad at"), _strengths(record), strict=True)
     return [each.text for each in find(record)] + [f"{side}: {', '.join(names)}." for side, names in sides if names]
 
 
 def next_step(record: RunRecord, directory: str) -> str:
-    """What to do after a training into a directory, mostly a command."""
+    """The next step after a training into a directory, mostly a command."""
     source, target = record.data.source_language, record.data.target_language
     translate = f"vaswani translate --model {directory} --input text.{source} --output text.{target}"
     return next((each.advice for each in find(record) if each.advice), translate)
 
 
 def _strengths(record: RunRecord) -> tuple[list[str], list[str]]:
-    """What the model is good at, and what it is bad at, by its scores on the test set."""
+    """Strengths and weaknesses of the model, by its scores on the test set."""
     good, bad = [], []
     groups = [each for each in (record.test and record.test.by_source_length) or [] if each.sentences >= _FEW]
     groups.sort(key=lambda group: group.sacrebleu)

@@ -126,7 +126,7 @@ class Translator:
         return page.render(sentences=[*map(self._displayed, sentences)], error=error)
 
     def _displayed(self, shown: ShownSentence) -> dict[str, Any]:
-        """What the template shows of a sentence."""
+        """The parts of a sentence that the template shows."""
         translation, score = shown.translation, shown.translation.score
         tag, source = self.directions.split(shown.source)
         links = {target: place for place, target in score.alignment or ()}
