@@ -41,6 +41,7 @@ def machine(monkeypatch):
     """Sets the cores of the machine; returns the environments of the processes that are started."""
     monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    monkeypatch.setattr(processes, "_started", [])
     started = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, env, **_: started.append((command, env)))
 
@@ -298,6 +299,33 @@ def test_a_mistake_is_reported_once(train, mistake, message):
     assert "Traceback" not in errors
 
 
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+ENDS_EARLY = """
+import os, sys
+from argparse import Namespace
+from datetime import timedelta
+from vaswani_transformer.system.processes import join_process_group, start_processes
+if os.environ.get("RANK") == "1":
+    sys.exit("no memory")
+start_processes("script.py", Namespace(processes=2, use_cpu=True))
+join_process_group(True, timedelta(minutes=30))
+"""
+
+
+@pytest.mark.system
+def test_a_started_process_that_ends_before_the_training_is_not_waited_for(tmp_path: Path) -> None:
+    process = start_python([write(tmp_path / "script.py", ENDS_EARLY)])
+    _, errors = process.communicate(timeout=BOUND)
+    assert process.returncode == 1
+    *_, error, line = errors.splitlines()
+    assert error == "no memory"
+    assert line.startswith("script.py: a process that divides the batches ended before the training; ")
+
+
 # Ranks of a launcher, and their main process.
 
 # Runs a script in a child with a session of its own.
@@ -335,11 +363,6 @@ with joined_processes('script.py', 0.1, 'repeat the command'):
         time.sleep(1000)
     torch.distributed.barrier()
 """
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 @pytest.mark.system

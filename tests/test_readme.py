@@ -41,7 +41,7 @@ CORPUS = {"train": "train.en train.de", "validation": "test.en test.de", "test":
 CORPUS |= {"target_language": "de", "tokenizer_model": "bpe", "vocab_size": "320"}
 TREES = {**dict.fromkeys(("train", "validation", "test"), "trees.mrg"), "prepared": "data", "vocab_size": "278"}
 STEPS = {"max_steps": "2", "save_strategy": "steps", "save_steps": "1", "eval_strategy": "no", "output_dir": "out"}
-STEPS |= {"precision": "float32"}
+STEPS |= {"precision": "float32", "processes": "1"}
 SIZES = {"encoder_layers": "1", "decoder_layers": "1", "d_model": "16", "d_ff": "16", "num_heads": "2"}
 SWEEP = {"rows": "C-N2", "seeds": "1", "width": "0.0625", "prepared": "data"}
 # What each recipe is run with instead, so that it takes seconds, and a file that it must make, in the output that the

@@ -18,6 +18,7 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -57,6 +58,7 @@ Outcome = tuple[Any, ValueError | OSError | None]
 
 _turns = itertools.count()  # of the main process, counted alike on every rank
 _stores: list[TCPStore] = []  # serve the started processes until this one ends
+_started: list[subprocess.Popen] = []
 
 
 def start_processes(program: str, options: Namespace) -> None:
@@ -104,7 +106,7 @@ def start_processes(program: str, options: Namespace) -> None:
     for rank in range(1, count):
         numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), LAUNCHER: "SIGKILL"}
         command, environment = [sys.executable, *sys.orig_argv[1:]], {**os.environ, **numbers}
-        subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=end)
+        _started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=end))
 
 
 def _useful_processes(options: Namespace, cores: int) -> int:
@@ -128,8 +130,19 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
     if any(name in os.environ for name in (LAUNCHER, *_OTHER_LAUNCHERS)):
         end_with_parent(signal.Signals[os.environ.get(LAUNCHER, "SIGTERM")])
     if not torch.distributed.is_initialized():
+        for process in _started:
+            threading.Thread(target=_end_without, args=[process], daemon=True).start()
         use_cpu = use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
         PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
+
+
+def _end_without(process: subprocess.Popen) -> None:
+    """End this process if a process that it started ends before joining the group, which would wait for it."""
+    process.wait()
+    if not torch.distributed.is_initialized():
+        line = "a process that divides the batches ended before the training; --processes 1 trains in one process"
+        print(f"{program_name(os.path.basename(sys.argv[0]))}: {line}", file=sys.stderr, flush=True)
+        os._exit(1)
 
 
 def end_with_parent(signal_number: int) -> None:
