@@ -18,7 +18,14 @@ from transformers import (
 )
 from transformers.pipelines.pt_utils import KeyDataset
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTranslationPipeline
+from vaswani_transformer import (
+    VaswaniConfig,
+    VaswaniForConditionalGeneration,
+    VaswaniTokenizer,
+    VaswaniTranslationPipeline,
+)
+from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.model.languages_vaswani import is_in_capitals
 from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
 
 
@@ -306,6 +313,47 @@ def test_text_without_words_is_copied_without_its_tag(two_way):
     translator = pipeline("translation", model=str(two_way))
     for text in ("<2de> 14:35", "<2de>", "<2de> -\n- 5"):
         assert translator(text) == [{"translation_text": text.removeprefix("<2de>").strip()}]
+
+
+def test_a_sentence_in_capitals_is_translated_in_lower_case(translator):
+    lower, capitals = translator(["the old man reads www.x.org", "THE OLD MAN READS www.x.org"], return_scores=True)
+    assert capitals == {
+        **lower,
+        "translation_text": lower["translation_text"].upper(),
+        "words": [word.upper() for word in lower["words"]],
+    }
+    text = "THE OLD MAN\n\nREADS {name} OUT"
+    assert translator(text) == [{"translation_text": translator(text.lower())[0]["translation_text"].upper()}]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("GO AWAY!", True),
+        ("ÜBER {n} ÖL www.x.org", True),
+        ("NATO", False),  # has one word
+        ("NATO www.x.org", False),
+        ("GO Away!", False),
+        ("我 知道", False),
+        ("1 2", False),
+    ],
+)
+def test_a_text_of_several_words_may_be_in_capitals(text, expected):
+    assert is_in_capitals(text) == expected
+
+
+def test_a_sentence_in_capitals_stays_for_a_tokenizer_of_capitals(translator, monkeypatch):
+    corpus = [sentence.upper() for pair in phrasebook("validation") for sentence in pair]
+    tokenizer = VaswaniTokenizer.train(corpus, 400, show_progress=False)
+    searched = []
+
+    def generate(input_ids, **_):
+        searched.extend(tokenizer.batch_decode(input_ids, skip_special_tokens=True))
+        return input_ids
+
+    monkeypatch.setattr(translator.model, "generate", generate)
+    pipeline("translation", model=translator.model, tokenizer=tokenizer)("THE OLD MAN")
+    assert searched == ["THE OLD MAN"]
 
 
 @pytest.mark.parametrize("text", ["14:35", "-", ""])

@@ -136,6 +136,18 @@ def has_words(text: str) -> bool:
     return any(map(str.isalpha, _COPIED.sub("", text)))
 
 
+def is_in_capitals(text: str) -> bool:
+    """Whether a text has several words and capitals alone, apart from addresses and placeholders."""
+    words = _COPIED.sub("", text)
+    return words.isupper() and len(words.split()) > 1
+
+
+def change_case(text: str, case: Callable[[str], str]) -> str:
+    """Change the case of a text (`str.lower`, `str.upper`), except in addresses and placeholders."""
+    parts = re.split(f"({_COPIED.pattern})", text)
+    return "".join(part if index % 2 else case(part) for index, part in enumerate(parts))
+
+
 def require_text(text: object, name: str) -> str:
     """Return the text; raise a TypeError if it is not a string, a ValueError if it has a lone surrogate."""
     if not isinstance(text, str):

@@ -24,7 +24,16 @@ from transformers.generation.logits_process import LogitsProcessor
 from transformers.utils import logging
 
 from .generation_vaswani import paper_generation_config, search_options
-from .languages_vaswani import ENCODING_LOCK, Directions, Paragraph, has_words, require_text, split_paragraphs
+from .languages_vaswani import (
+    ENCODING_LOCK,
+    Directions,
+    Paragraph,
+    change_case,
+    has_words,
+    is_in_capitals,
+    require_text,
+    split_paragraphs,
+)
 from .scores_vaswani import AlignmentHeads, TranslationScore, TranslationScorer, for_direction
 from .search_options_vaswani import LENGTH_FIELDS, SearchOptions, similar_length_batches
 
@@ -131,8 +140,9 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
 
     For a string or a list it returns a list of `{"translation_text": ...}`, one for each input (a list of lists with
     `num_return_sequences` above 1); for a dataset or generator, a lazy iterator over such lists. Texts are translated
-    sentence by sentence; text without words, such as "-" or "14:35", is its own translation. Keywords of `generate` are
-    passed on; by default it decodes as in the paper.
+    sentence by sentence; text without words, such as "-" or "14:35", is its own translation, and a sentence in capitals
+    is translated in lower case, then put in capitals. Keywords of `generate` are passed on; by default it decodes as in
+    the paper.
 
     Args:
         dtype: The type in which the model computes; for the constructor only. On processors with AVX2 alone,
@@ -318,8 +328,9 @@ def translate_in_batches(
 ) -> Iterator[tuple[list[int], list[list[Translation]]]]:
     """Translate texts in batches of similar length, the longest first.
 
-    Memory therefore runs out in the first batch or never. A sentence without words, such as "-" or "14:35", is its own
-    translation; these, and the empty translations of blank sentences, come last.
+    Memory therefore runs out in the first batch or never. A sentence in capitals is translated in lower case, unless
+    it has more tokens so, and its translation is in capitals. A sentence without words, such as "-" or "14:35", is its
+    own translation; these, and the empty translations of blank sentences, come last.
 
     Args:
         model, tokenizer: The model, on the device to use, and its tokenizer.
@@ -392,12 +403,17 @@ class _SentenceTranslator:
         directions = Directions(self.model.config)
         bare = [directions.split(sentence)[1] for sentence in sentences]
         copied = [index for index, text in enumerate(bare) if not has_words(text)]
+        lowered = self._lowered(sentences, bare)
         to_search = list(sentences)
-        for index in copied:
-            to_search[index] = ""
+        for index, text in [*lowered.items(), *((index, "") for index in copied)]:
+            to_search[index] = text
         batches = generate_in_batches(self.model, self.tokenizer, to_search, self.search, engine=self.engine, **options)
         for indices, inputs, output_ids in batches:
-            yield indices, self._ranked(inputs, output_ids)
+            ranked = self._ranked(inputs, output_ids)
+            for row, index in enumerate(indices):
+                if index in lowered:
+                    ranked[row] = [_in_capitals(each) for each in ranked[row]]
+            yield indices, ranked
         if len(self._is_unlike) >= _ENOUGH and sum(self._is_unlike) > UNLIKE * len(self._is_unlike):
             logger.warning(
                 f"confidence is unreliable here: {sum(self._is_unlike)} of {len(self._is_unlike)} translations lie "
@@ -411,6 +427,18 @@ class _SentenceTranslator:
                     streamer.put(torch.tensor(each.token_ids[1:]))
                     streamer.end()
             yield copied, [[each] * self.search.num_return_sequences for each in copies]
+
+    def _lowered(self, sentences: Sequence[str], bare: Sequence[str]) -> dict[int, str]:
+        """Lower-case forms, with their tags, of the sentences in capitals that have no more tokens so, by index."""
+        capitals = [index for index, text in enumerate(bare) if is_in_capitals(text)]
+        if not capitals:
+            return {}
+        tags = [sentences[index].removesuffix(bare[index]) for index in capitals]
+        texts = [tag + change_case(bare[index], str.lower) for tag, index in zip(tags, capitals, strict=True)]
+        with ENCODING_LOCK:
+            before, after = (self.tokenizer(each).input_ids for each in ([sentences[i] for i in capitals], texts))
+        rows = zip(capitals, texts, before, after, strict=True)
+        return {index: text for index, text, capital, lower in rows if len(lower) <= len(capital)}
 
     def _ranked(self, inputs: BatchEncoding, output_ids: torch.Tensor) -> list[list[Translation]]:
         """The translations of each source `[batch, source]`, best first, from ids `[batch, returned, target]`."""
@@ -436,6 +464,19 @@ class _SentenceTranslator:
             ids = self.tokenizer(text_target=text).input_ids
         score = None if self.scorer is None else self.scorer.certain(text)
         return Translation(text, [self.model.config.decoder_start_token_id, *ids], score)
+
+
+def _in_capitals(translation: Translation) -> Translation:
+    """Put the text of a translation and all words of its score in capitals."""
+
+    def upper(words: list[str]) -> list[str]:
+        return [change_case(word, str.upper) for word in words]
+
+    score = translation.score
+    if score is not None:
+        sources = score.source_words and upper(score.source_words)
+        score = replace(score, words=upper(score.words), source_words=sources)
+    return replace(translation, text=change_case(translation.text, str.upper), score=score)
 
 
 def _without_confidence(translation: Translation) -> Translation:
