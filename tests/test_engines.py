@@ -127,7 +127,7 @@ def test_sentences_of_many_lengths_have_the_translations_of_each_alone(options, 
 
 def test_n_best_with_scores_are_in_the_order_of_the_scores(saved, monkeypatch):
     translator = pipeline("translation", model=str(saved), engine=str(saved / "engine"), split_sentences=False)
-    engine = translator.engine.__self__.engine
+    engine = translator.engine.engine
     n_best = engine.n_best
     monkeypatch.setattr(engine, "n_best", lambda *arguments: [ranked[::-1] for ranked in n_best(*arguments)])
     translator.model.config.confidence_curve = [[-9.0, 10.0], [0.0, 90.0]]

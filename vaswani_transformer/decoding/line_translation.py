@@ -114,7 +114,7 @@ class LineTranslator:
         self.model = saved.load_to_decode(options.precision)
         self._generate_kwargs = with_forced_words(options.generate_kwargs, saved.tokenizer)
         if options.engine is not None:
-            self._generate_kwargs["engine"] = ExportedModel(options.engine, self.model, saved.tokenizer).generate
+            self._generate_kwargs["engine"] = ExportedModel(options.engine, self.model, saved.tokenizer)
         if ensemble:
             members = [each.load_to_decode(options.precision) for each in ensemble]
             self._generate_kwargs["custom_generate"] = Ensemble(members)

@@ -27,7 +27,7 @@ class VaswaniTranslationPipeline(pipeline_vaswani.VaswaniTranslationPipeline):
     def __init__(self, *args: Any, engine: str | Path | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if engine is not None:
-            self.engine = ExportedModel(engine, self.model, self.tokenizer).generate
+            self.engine = ExportedModel(engine, self.model, self.tokenizer)
 
     def _forward(
         self, model_inputs: dict[str, list[str]], *args: Any, **options: Any

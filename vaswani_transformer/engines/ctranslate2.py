@@ -39,7 +39,8 @@ _EXPRESSIBLE = {
     "zero_padding_embedding": True,
 }
 
-_TOKENS_PER_BATCH = 4096  # of the sources, padding included
+# Source tokens of a batch, padding included. Small batches keep all threads of a CPU busy to the end.
+_TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 4096}
 
 
 def export_ctranslate2(
@@ -176,7 +177,8 @@ class CTranslate2Translator(Engine):
 
     Args:
         directory: The exported directory.
-        options: Arguments of `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `intra_threads`, ...
+        options: Arguments of `ctranslate2.Translator`: `device` ("cpu", "cuda"), `compute_type`, `inter_threads`, ...
+            By default, each thread of torch on the CPU searches for a batch of its own.
 
     Attributes:
         rule: Keywords with which `generate` of our model searches by the same rules: a sentence stops once `num_beams`
@@ -184,6 +186,7 @@ class CTranslate2Translator(Engine):
     """
 
     rule: Mapping[str, Any] = {"early_stopping": True, "length_penalty_type": "transformers"}
+    batches = 16
 
     def __init__(self, directory: str | Path, **options: Any) -> None:
         directory = Path(directory)
@@ -191,6 +194,8 @@ class CTranslate2Translator(Engine):
         self._ids = {token: number for number, token in enumerate(self._tokens)}
         search = read_json(directory / "generation_config.json")
         self.search = SearchOptions.from_fields(search, most_positions(directory))
+        if options.get("device", "cpu") == "cpu":
+            options = {"inter_threads": torch.get_num_threads(), "intra_threads": 1, **options}
         self.engine = ctranslate2.Translator(str(directory), **options)
         if self.engine.device == "cpu" and self.engine.compute_type.startswith("int8"):
             warn_of_saturation()
@@ -219,7 +224,7 @@ class CTranslate2Translator(Engine):
         """
         results = self.engine.translate_batch(
             [[self._tokens[token] for token in source] for source in sources],
-            max_batch_size=_TOKENS_PER_BATCH,
+            max_batch_size=_TOKENS_PER_BATCH[self.engine.device],
             batch_type="tokens",
             beam_size=search.num_beams,
             num_hypotheses=search.num_beams if search.length_penalty else search.num_return_sequences,

@@ -34,9 +34,11 @@ class Engine(ABC):
 
     Attributes:
         rule: Keywords with which `generate` of our model searches by the engine's rules.
+        batches: Batches whose sentences one call should have, because the engine divides them among its threads.
     """
 
     rule: Mapping[str, Any]
+    batches: int = 1
 
     def hypotheses(self, sources: Sequence[Sequence[int]], **options: Any) -> list[list[int]]:
         """The best hypothesis of each source; sources and hypotheses are token ids with EOS. Arguments as `n_best`."""

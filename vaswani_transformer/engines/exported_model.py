@@ -43,6 +43,7 @@ class ExportedModel:
 
     Attributes:
         directory: The directory of the export.
+        batches: As in `Engine`.
 
     Raises:
         ImportError: The engine is not installed.
@@ -63,6 +64,7 @@ class ExportedModel:
             raise ImportError(f'engine: {error}; run `pip install -e ".[export]"`, for ONNX ".[onnx]"') from error
         except (RuntimeError, OSError) as error:
             raise ValueError(f"engine: {error}") from error
+        self.batches = self.engine.batches
         self._positions = most_positions(self.directory)
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:

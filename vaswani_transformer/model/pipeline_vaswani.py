@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice, zip_longest
 from operator import itemgetter
 from types import GeneratorType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -69,6 +69,15 @@ class Translation:
     text: str
     token_ids: list[int]
     score: TranslationScore | None = None
+
+
+class SearchEngine(Protocol):
+    """Searches in place of a model; a call may have the sentences of several `batches`, which it divides itself."""
+
+    batches: int
+
+    def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
+        """As `generate` of the model."""
 
 
 class GeneratingPipeline(Pipeline):
@@ -177,7 +186,7 @@ class VaswaniTranslationPipeline(GeneratingPipeline):
         ImportError: An option needs the package, but this code runs without it.
     """
 
-    engine: Callable[..., torch.Tensor] | None = None  # called in place of `model.generate`
+    engine: SearchEngine | None = None
 
     def __init__(self, *args: Any, engine: str | None = None, **kwargs: Any) -> None:
         _require_package("engine", engine)
@@ -323,7 +332,7 @@ def translate_in_batches(
     split_sentences: bool = False,
     return_scores: bool = False,
     return_alignment: bool = False,
-    engine: Callable[..., torch.Tensor] | None = None,
+    engine: SearchEngine | None = None,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], list[list[Translation]]]]:
     """Translate texts in batches of similar length, the longest first.
@@ -342,7 +351,7 @@ def translate_in_batches(
         truncation: Cut sentences at the tokenizer's `model_max_length`.
         target_language: Required if the model has several directions, unless each sentence begins with a tag.
         split_sentences, return_scores, return_alignment: As in `VaswaniTranslationPipeline`.
-        engine: Called in place of `model.generate`, such as `ExportedModel.generate`. The model scores and aligns.
+        engine: Searches in place of the model, such as `ExportedModel`. The model scores and aligns.
         generate_kwargs: Keywords of `generate`; by default it decodes as in section 6.1. `decoder_input_ids`
             `[1, prefix]` are tokens with which all translations begin.
 
@@ -393,7 +402,7 @@ class _SentenceTranslator:
         tokenizer: PreTrainedTokenizerBase,
         search: SearchOptions,
         scorer: TranslationScorer | None,
-        engine: Callable[..., torch.Tensor] | None,
+        engine: SearchEngine | None,
     ) -> None:
         self.model, self.tokenizer, self.search, self.scorer, self.engine = model, tokenizer, search, scorer, engine
         self._is_unlike: list[bool] = []  # for each translation with a curve: outside the measured range?
@@ -557,13 +566,13 @@ def generate_in_batches(
     batch_size: int | None,
     truncation: bool = False,
     processors: Callable[[list[int], list[int]], list[LogitsProcessor]] | None = None,
-    engine: Callable[..., torch.Tensor] | None = None,
+    engine: SearchEngine | None = None,
     **generate_kwargs: Any,
 ) -> Iterator[tuple[list[int], BatchEncoding, torch.Tensor]]:
     """Search in batches for all sentences that are not blank; see `translate_in_batches`.
 
     `search` has the options of `generate_kwargs`. `processors` makes the logits processors of a batch, from the indices
-    of its sentences and their numbers of tokens. `engine` is called in place of `model.generate`.
+    of its sentences and their numbers of tokens.
 
     Yields:
         Indices into `sentences`, the encoder's inputs `[batch, source]` each, and ids `[batch, returned, target]`.
@@ -584,6 +593,7 @@ def generate_in_batches(
     prefix, added = forced_prefix(model, generate_kwargs), generate_kwargs.get("logits_processor") or []
     # Weights that accelerate offloads are on no device; its hooks then move the inputs.
     device = torch.device("cpu") if model.device.type == "meta" else model.device
+    tokens_per_batch *= 1 if engine is None else engine.batches
     for batch in similar_length_batches(lengths, search.batch_tokens, tokens_per_batch, batch_size):
         rows = {name: [column[row] for row in batch] for name, column in encoded.items()}
         inputs = tokenizer.pad(rows, return_tensors="pt").to(device)  # [batch, source]
@@ -592,7 +602,7 @@ def generate_in_batches(
             generate_kwargs["decoder_input_ids"] = prefix.expand(len(batch), -1).to(device)
         if processors is not None:
             generate_kwargs["logits_processor"] = [*added, *processors(indices, [lengths[row] for row in batch])]
-        output_ids = (engine or model.generate)(**inputs, **generate_kwargs)  # [batch * returned, target]
+        output_ids = (engine or model).generate(**inputs, **generate_kwargs)  # [batch * returned, target]
         yield indices, inputs, output_ids.unflatten(0, (len(batch), -1))
 
 
