@@ -127,13 +127,6 @@ def same_search(source: PreTrainedModel, converted: PreTrainedModel, sources: to
     return generated.ne(source.config.pad_token_id).sum(-1).tolist()
 
 
-def same_shift(source: PreTrainedModel, converted: PreTrainedModel) -> None:
-    """Require that both decoders start from the same token in training."""
-    labels = batch(source)[-1:]
-    shifted = [model.prepare_decoder_input_ids_from_labels(labels).tolist() for model in (source, converted)]
-    assert shifted[1] == shifted[0]
-
-
 def marian_tokenizer(folder: Path, separate_vocabs: bool) -> MarianTokenizer:
     """Two sentencepiece models of the embedded corpus, and one vocabulary of all their pieces, or one of each."""
     folder.mkdir()

@@ -297,5 +297,3 @@ def test_what_an_ensemble_cannot_do_is_refused(talkative_model):
         talkative_model.generate(batch, custom_generate=Ensemble([training]))
     with pytest.raises(ValueError, match=r"^ensemble: models search together, and do not sample"):
         talkative_model.generate(batch, custom_generate=Ensemble([talkative_model]), do_sample=True)
-    with pytest.raises(ValueError, match=r"^ensemble: at least one other model"):
-        Ensemble([])

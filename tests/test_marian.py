@@ -6,23 +6,22 @@ from pathlib import Path
 
 import pytest
 import torch
-from foreign_models import batch, same_logits, untrained
 from helpers import call_recipe, run_python, save_model, write_pairs
 from models import distinct, with_own_softmax
 from transformers import MarianMTModel
 
 from vaswani_transformer import VaswaniForConditionalGeneration
-from vaswani_transformer.convert.from_transformers import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.engines import parity
-from vaswani_transformer.engines.marian import MarianTranslator, export_marian, to_marian
+from vaswani_transformer.engines.exported_model import open_engine
+from vaswani_transformer.engines.marian import export_marian, to_marian
 from vaswani_transformer.engines.transformers_engine import TransformersTranslator
 from vaswani_transformer.model.search_options_vaswani import LengthLimit, SearchOptions
 
 
 PAIRS = phrasebook("validation")[:16]
 SOURCES = [english for english, _ in PAIRS]
-PAD = 0
+PAD, CPU = 0, torch.device("cpu")
 CONFIGURATIONS = {
     "paper": {},
     "Marian's layout": {"position_encoding": "sinusoidal_marian"},
@@ -82,16 +81,13 @@ def test_ties_are_those_of_the_matrices_whatever_the_flag_says(flag, tmp_path):
     assert model.config.tie_word_embeddings == flag
 
 
-@pytest.mark.parametrize(("epsilon", "tolerance"), [(1e-6, 1e-3), (0.3, 3.0)])
-def test_another_epsilon_is_kept_in_memory_alone(epsilon, tolerance, tmp_path):
-    """MarianMT has 1e-5. With the paper's 1e-6, a vector of variance 1 changes by 5e-6 of its length in each LayerNorm;
-    one of a smaller variance, by more."""
-    model = distinct(layer_norm_eps=epsilon)
+def test_another_epsilon_is_kept_in_memory_alone(tmp_path):
+    """MarianMT has 1e-5."""
+    model = distinct(layer_norm_eps=0.3)
     converted = to_marian(model)
     torch.testing.assert_close(logits_of(converted), logits_of(model), atol=1e-5, rtol=1e-5)
     converted.save_pretrained(tmp_path)
-    difference = (logits_of(MarianMTModel.from_pretrained(tmp_path).eval()) - logits_of(model)).abs().max()
-    assert tolerance * 1e-3 < difference < tolerance
+    assert not torch.allclose(logits_of(MarianMTModel.from_pretrained(tmp_path).eval()), logits_of(model), atol=1e-2)
 
 
 def test_the_limit_of_a_search_counts_more_than_that_of_the_export():
@@ -115,27 +111,6 @@ def test_padding_is_impossible_where_its_row_was_set_to_zero(changes):
         torch.testing.assert_close(theirs[..., PAD], ours[..., PAD], atol=1e-4, rtol=1e-4)
     else:
         assert theirs[..., PAD].tolist() == [[-1e4, -1e4]]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"activation_function": "swish"},
-        {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 61},
-        {"tie_word_embeddings": False},
-    ],
-    ids=str,
-)
-def test_a_marian_model_is_itself_again(changes):
-    source = untrained("marian", dropout=0.3, attention_dropout=0.2, activation_dropout=0.15, **changes)
-    again = to_marian(from_marian(source))
-    same_logits(source, again, batch(source))
-    weights = again.state_dict()
-    for name, weight in source.state_dict().items():
-        if name in weights and "embed_positions" not in name:
-            assert torch.equal(weight, weights[name]), name
-    for field in ("vocab_size", "pad_token_id", "dropout", "attention_dropout", "activation_dropout"):
-        assert getattr(again.config, field) == getattr(source.config, field)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +165,7 @@ def test_transformers_alone_translates_alike(exported, trained, tokenizer, tmp_p
     assert found["tokens"] == [tokenizer.convert_ids_to_tokens(row) for row in ids]
     assert found["decoded"] == tokenizer.batch_decode(ids, skip_special_tokens=True)
     assert found["outputs"][: len(PAIRS)] == [german for _, german in PAIRS]  # it has learned them by heart
-    rules = MarianTranslator(exported).rule
+    rules = open_engine(exported, CPU).rule
     expected = TransformersTranslator(trained, "ours").hypotheses(ids, **rules)
     assert found["outputs"] == tokenizer.batch_decode(expected, skip_special_tokens=True)
 
@@ -216,7 +191,7 @@ def test_the_search_is_translated_into_terms_of_transformers(changes, expected, 
     written.pop("transformers_version")
     ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
     assert written == {**expected, **ids}
-    found = MarianTranslator(directory)
+    found = open_engine(directory, CPU)
     assert found.rule == {**expected, "length_penalty_type": "transformers"}
     sources = tokenizer(SOURCES[:2])["input_ids"]
     if changes.get("max_length") != 9999:  # to which our search would go
@@ -228,7 +203,7 @@ def test_parity_tells_the_search_from_the_weights(trained, tokenizer, exported):
     """A penalty that prefers short hypotheses changes ours alone."""
     terse = copy.deepcopy(trained)
     terse.generation_config.length_penalty = -3.0
-    report = parity.parity_report(terse, tokenizer, MarianTranslator(exported), SOURCES)
+    report = parity.parity_report(terse, tokenizer, open_engine(exported, CPU), SOURCES)
     assert report.kinds["rule"] == len(report.differences) > 3
 
 

@@ -220,7 +220,8 @@ def test_published_cards_name_a_clean_commit_a_command_and_hardware(path):
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.parent.name)
 def test_published_cards_are_made_of_the_results_beside_them(path: Path, tmp_path):
     results = path.with_name("all_results.json")
-    if "precision" not in json.loads(results.read_text(encoding="utf-8"))["settings"]:
+    record = json.loads(results.read_text(encoding="utf-8"))
+    if "precision" not in record["settings"] or "recombined_copies" in record["data"]:
         pytest.skip("an earlier version of the package wrote the card; its commit is in it")
     if "constituency-parsing" in ModelCard.load(path).data.tags:
         write_parsing_card(tmp_path / "card.md", ParsingRecord.load(results))
@@ -237,4 +238,4 @@ def test_the_card_of_a_parser_has_the_papers_settings_and_both_scores(tmp_path):
     assert {name: paper for name, _, paper in rows if name in PAPER_PARSING_SETTINGS} == PAPER_PARSING_SETTINGS
     ours = record.validation.constrained
     f1 = f"{ours.all_sentences.f1:.1f} | {ours.evalb.f1:.1f} ({ours.evalb.errors + ours.evalb.skipped} left out)"
-    assert f"| this model, constrained | train.mrg.gz with 6 recombined copies | {f1} |" in text
+    assert f"| this model, constrained | train.mrg.gz | {f1} |" in text

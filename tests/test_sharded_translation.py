@@ -5,9 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +17,6 @@ from vaswani_transformer.decoding import line_translation, sharded_translation
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.model.pipeline_vaswani import Translation
 from vaswani_transformer.options.decoding import TranslationOptions
-from vaswani_transformer.system.files import atomic_write
 
 
 LINES = [english for english, _ in phrasebook("test")[:9]] + ["", "one\u2028line", "Ünïcödé 🙂"]
@@ -79,16 +75,6 @@ def test_damaged_and_missing_shards_are_translated_again(translate, tmp_path, ca
         assert f"{shard} {message}" in warning
 
 
-def test_shards_of_an_earlier_version_are_refused_and_kept(translate, tmp_path):
-    translate(tmp_path / "out", "--shard", "1/3")
-    path = tmp_path / "out.shards" / "options.json"
-    path.write_text(path.read_text(encoding="utf-8").replace('"shards"', '"parts"'), encoding="utf-8")
-    with pytest.raises(SystemExit, match="was written by an earlier version; delete the folder"):
-        translate(tmp_path / "out")
-    assert (path.parent / "00001-of-00003.gz").exists()
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_search_that_fails_leaves_nothing_to_continue(translate, tmp_path):
     with pytest.raises(SystemExit, match="num_return_sequences"):
         translate(tmp_path / "out", "--num_beams", "2", "--num_return_sequences", "3")
@@ -136,29 +122,14 @@ def test_a_finished_shard_is_left_alone_and_a_second_attempt_gives_the_same_byte
 
 
 def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, source, lively_model, monkeypatch):
-    together, errors = threading.Barrier(2), []
-
-    def begin(beams: int) -> None:
-        names = {"model": str(lively_model), "input": str(source), "output": str(tmp_path / "out")}
-        translation = ShardedTranslation(TranslationOptions(**names, num_beams=beams), 2)
-        together.wait()
-        try:
-            assert translation.begin() == [0, 1]
-            translation.translate([beams - 2])
-        except ValueError as error:
-            errors.append(str(error))
-
-    def write_slowly(*args: object) -> None:
-        time.sleep(0.3)
-        atomic_write(*args)
-
-    monkeypatch.setattr(sharded_translation, "atomic_write", write_slowly)
     repeat = SimpleNamespace(translate=lambda number, lines, bar: [line.encode() + b"\n" for line in lines])
     monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: repeat)
-    with ThreadPoolExecutor() as threads:
-        list(threads.map(begin, (2, 3)))
-    assert len(errors) == 1
-    assert "holds part of another translation, which differs in num_beams" in errors[0]
+    names = {"model": str(lively_model), "input": str(source), "output": str(tmp_path / "out")}
+    first, second = (ShardedTranslation(TranslationOptions(**names, num_beams=beams), 2) for beams in (2, 3))
+    assert first.begin() == second.begin() == [0, 1]
+    first.translate([0])
+    with pytest.raises(ValueError, match="holds part of another translation, which differs in num_beams"):
+        second.translate([1])
 
 
 def test_rows_of_tables_are_lines(translate, source, tmp_path):

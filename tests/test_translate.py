@@ -279,7 +279,6 @@ def error(run, monkeypatch):
         ("--input {folder}/latin-1.txt --output {folder}/out", "{folder}/latin-1.txt, line 10: not UTF-8"),
         ("--input {folder}/latin-1.txt --output {folder}/latin-1.txt --overwrite", "latin-1.txt is the input too"),
         ("--input {folder}/latin-1.txt --column en", "column: {folder}/latin-1.txt is text"),
-        ("--do_sample --num_beams 2", "num_beams: has no effect here; sampling does not search"),
         ("--input {folder}/latin-1.txt --output {folder}/out --shard 3/3", "shard: must be a number from 0 and that"),
     ],
 )

@@ -2,15 +2,10 @@
 
 from typing import Any
 
-import torch
 from transformers import FSMTForConditionalGeneration, GenerationConfig, MarianMTModel, PreTrainedModel
 
-from ..model.modeling_vaswani import VaswaniForConditionalGeneration, sinusoidal_positions
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from .weights import SPECIAL_IDS, Weights, model_from_weights
-
-
-# Tolerance for tables in float16 and angles computed in float32; other encodings differ by about 1.
-_ROUNDING = 1e-2
 
 
 def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
@@ -22,7 +17,7 @@ def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
     Raises:
         ValueError: The architecture of this package cannot express the model.
     """
-    weights = _weights(model, "sinusoidal_marian", first=0)
+    weights = _weights(model)
     weights.pop("shared.weight", None)
     weights["decoder.output_projection.weight"] = weights.pop("lm_head.weight")
     bias = weights.pop("final_logits_bias").squeeze(0)  # [vocabulary]
@@ -39,31 +34,17 @@ def from_fsmt(model: FSMTForConditionalGeneration) -> VaswaniForConditionalGener
     Raises:
         ValueError: The architecture of this package cannot express the model.
     """
-    first = model.config.pad_token_id + 1
-    weights = _weights(model, "sinusoidal_halves", first)
-    converted = _converted(model, weights, position_encoding="sinusoidal_halves", position_offset=first)
+    converted = _converted(
+        model, _weights(model), position_encoding="sinusoidal_halves", position_offset=model.config.pad_token_id + 1
+    )
     converted.config.source_language, converted.config.target_language = model.config.langs
     return converted
 
 
-def _weights(model: PreTrainedModel, layout: str, first: int) -> Weights:
-    """The weights by fairseq's names, without position tables.
-
-    Args:
-        model: A MarianMT or FSMT model of transformers.
-        layout: Its layout of sinusoids, a `position_encoding` of `VaswaniConfig`.
-        first: Row of the table for the first position.
-
-    Raises:
-        ValueError: The tables do not have these sinusoids.
-    """
-    weights = {name.removeprefix("model."): weight for name, weight in model.state_dict().items()}
-    for stack in ("encoder", "decoder"):
-        table = weights.pop(f"{stack}.embed_positions.weight")[first:].float()  # [positions, d_model]
-        positions = torch.arange(first, first + len(table), device=table.device)
-        if not torch.allclose(table, sinusoidal_positions(positions, table.shape[1], layout), rtol=0, atol=_ROUNDING):
-            raise ValueError(f"embed_positions: the {stack}'s are not the sinusoids of {model.config.model_type}")
-    return weights
+def _weights(model: PreTrainedModel) -> Weights:
+    """The weights of a MarianMT or FSMT model by fairseq's names, without the tables of sinusoids."""
+    state = model.state_dict().items()
+    return {name.removeprefix("model."): weight for name, weight in state if "embed_positions" not in name}
 
 
 def _converted(model: PreTrainedModel, weights: Weights, **positions: Any) -> VaswaniForConditionalGeneration:

@@ -34,12 +34,10 @@ class Ensemble:
     Beam search, or greedy search, then follows each token's mean probability over all models.
 
     Args:
-        models: The other models, at least one, with the first model's tokenizer and on its device.
+        models: The other models, with the first model's tokenizer and on its device.
     """
 
     def __init__(self, models: Sequence[VaswaniGenerationMixin]) -> None:
-        if not models:
-            raise ValueError("ensemble: at least one other model is required")
         self.models = tuple(models)
 
     def __call__(

@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig
 
 from ..data.tables import read_table, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
-from ..engines.exported_model import ExportedModel, is_engine_name, no_export
+from ..engines.exported_model import ExportedModel, engine_identity
 from ..model.languages_vaswani import Directions
 from ..model.pipeline_vaswani import Translation, translate_in_batches
 from ..options.decoding import TranslationOptions
@@ -31,8 +31,8 @@ def open_models(options: TranslationOptions) -> list[SavedModel]:
         ValueError: The model does not translate into the language, the tokens of the ensemble's models differ, or there
             is no such engine.
     """
-    if options.engine is not None and not (is_engine_name(options.engine) or Path(options.engine).is_dir()):
-        raise no_export(options.engine)
+    if options.engine is not None:
+        engine_identity(options.engine)  # refuses a name that is no engine
     # The search of other models has neither ensembles nor forced words.
     model_type = "vaswani" if options.ensemble or options.force_words else None
     check = partial(open_model, task="translation", model_type=model_type, trust_remote_code=options.trust_remote_code)
@@ -66,21 +66,20 @@ def source_lines(options: TranslationOptions, config: PreTrainedConfig) -> Itera
         ValueError, OSError: The file is missing or damaged, a column is named for text, or a line lacks the tag of its
             target language, or begins with another.
     """
-    path = Path(options.input)
+    path, directions = Path(options.input), Directions(config)
     kind = None if options.input == "-" else table_kind(path)
     if kind is None and options.column is not None:
         raise ValueError(f"column: {path} is text, by its name; leave it out, or name a table such as .jsonl")
-    directions = Directions(config)
     tag = directions.tag(None, options.target_language)
     if options.input == "-":
-        lines = decode_lines(sys.stdin.buffer, Path("standard input"))
-        return _with_valid_tags(lines, directions, tag, "standard input, line")
-    path.stat()  # a missing file is an error now, before the model is loaded
-    if kind is None:
-        return _with_valid_tags(read_lines(path), directions, tag, f"{path}, line")
-    column = options.column or directions.languages(tag)[0] or "source"
-    texts = (text.replace("\n", " ") for text, _ in read_table(path, (column, column)))
-    return _with_valid_tags(texts, directions, tag, f"{path}, sentence")
+        lines, place = decode_lines(sys.stdin.buffer, Path("standard input")), "standard input, line"
+    else:
+        path.stat()  # a missing file is an error now, before the model is loaded
+        lines, place = read_lines(path), f"{path}, line"
+    if kind is not None:
+        column = options.column or directions.languages(tag)[0] or "source"
+        lines, place = (text.replace("\n", " ") for text, _ in read_table(path, (column, column))), f"{path}, sentence"
+    return _with_valid_tags(lines, directions, tag, place)
 
 
 def _with_valid_tags(lines: Iterable[str], directions: Directions, tag: str | None, place: str) -> Iterator[str]:
@@ -131,8 +130,8 @@ class LineTranslator:
         options = self._options
         torch.manual_seed(derived_seed(options.seed, number))
         sources = [line.strip() for line in lines]
-        translations: list[list[bytes]] = [[] for _ in sources]
-        for indices, hypotheses in translate_in_batches(
+        ranked: dict[int, list[Translation]] = {}
+        for indices, translations in translate_in_batches(
             self.model,
             self._tokenizer,
             sources,
@@ -143,11 +142,10 @@ class LineTranslator:
             return_alignment=options.return_alignment,
             **self._generate_kwargs,
         ):
-            for index, each in zip(indices, hypotheses, strict=True):
-                translations[index] = [self._line(sources[index], translation) for translation in each]
+            ranked |= zip(indices, translations, strict=True)
             if bar is not None:
                 bar.update(len(indices))
-        return [line for each in translations for line in each]
+        return [self._line(source, each) for index, source in enumerate(sources) for each in ranked[index]]
 
     def _line(self, source: str, translation: Translation) -> bytes:
         """The line of a translation: its text; or JSON with the scores, and the source without a language tag."""

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -32,10 +32,7 @@ class ForcedPhrases:
 
     Args:
         phrases: Token ids of each phrase; or several alternatives for a phrase, one of which a translation contains.
-        joined: Ids of tokens that may continue a word. A phrase followed by such a token counts only if `continues`
-            returns False.
-        continues: Whether text that begins with these tokens, at most four, continues a word. One token may be a part
-            of a character.
+        joined: Ids of tokens that may continue a word. A phrase followed by such a token does not count.
 
     Attributes:
         models: Other models whose probabilities the search follows.
@@ -45,13 +42,8 @@ class ForcedPhrases:
     models = ()
     obstacles = ("force_words",)
 
-    def __init__(
-        self,
-        phrases: Sequence[Sequence[int] | Sequence[Sequence[int]]],
-        joined: Sequence[int] = (),
-        continues: Callable[[Sequence[int]], bool] = bool,
-    ) -> None:
-        self.joined, self.continues = joined, continues
+    def __init__(self, phrases: Sequence[Sequence[int] | Sequence[Sequence[int]]], joined: Sequence[int] = ()) -> None:
+        self.joined = joined
         self.phrases = [[each] if isinstance(each[0], int) else [*each] for each in phrases]
 
     @classmethod
@@ -64,34 +56,16 @@ class ForcedPhrases:
             ValueError: The words are not lists of text; or the tokenizer cannot write a phrase, or marks the ends of
                 words instead of the starts.
         """
-        groups = [] if isinstance(words, str) else [[each] if isinstance(each, str) else each for each in words]
-        are_lists = all(isinstance(group, list | tuple) and group for group in groups)
-        if not groups or not are_lists or not all(isinstance(word, str) for word in chain.from_iterable(groups)):
-            raise ValueError(f"force_words: is {words!r}; give a list of phrases, or for a phrase several alternatives")
-        phrases = []
-        for group in groups:
-            alternatives = [tokenizer(text_target=text, add_special_tokens=False).input_ids for text in group]
-            for text, ids in zip(group, alternatives, strict=True):
-                if not _writes(tokenizer, ids, text):
-                    written = tokenizer.decode(ids, skip_special_tokens=True).strip()
-                    raise ValueError(f"force_words: the tokenizer writes {text!r} as {written!r}; give other words")
-            phrases.append(alternatives + [ids for text in group if (ids := _ids_within_text(tokenizer, text))])
         if isinstance(tokenizer, FSMTTokenizer):
             raise ValueError("force_words: FSMTTokenizer does not mark where words begin; give a model of another kind")
-        before = phrases[0][0][-1:]
-        length = len(tokenizer.decode(before))
-
-        def first_characters(rows: Iterable[Sequence[int]]) -> list[str]:
-            decoded = tokenizer.batch_decode([[*before, *row] for row in rows], skip_special_tokens=True)
-            return [text[length : length + 1] for text in decoded]
-
-        def continues(tokens: Sequence[int]) -> bool:
-            return _continues_word(first_characters([tokens])[0])
-
-        first = first_characters([token] for token in range(len(tokenizer)))
-        # Special tokens are not shown: the token after one may continue the word.
+        phrases = [[ids for text in group for ids in _spellings(tokenizer, text)] for group in _alternatives(words)]
+        before = phrases[0][0][-1:]  # spaces before a word show only after another token
+        rows = [before, *([*before, token] for token in range(len(tokenizer)))]
+        alone, *texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
+        first = [text[len(alone) : len(alone) + 1] for text in texts]
+        # A special token is not shown, and a byte may be part of a letter: a word may go on after them.
         joined = {token for token, each in enumerate(first) if each in ("", "\ufffd") or _continues_word(each)}
-        return cls(phrases, sorted(joined - {tokenizer.eos_token_id, tokenizer.pad_token_id}), continues)
+        return cls(phrases, sorted(joined - {tokenizer.eos_token_id, tokenizer.pad_token_id}))
 
     def __call__(
         self,
@@ -105,8 +79,7 @@ class ForcedPhrases:
         """As `search`.
 
         Raises:
-            ValueError: The search has no beams, or samples; a phrase has a special or unknown token; or no translation
-                can contain all phrases.
+            ValueError: The search has no beams, or samples; or a phrase has a special or unknown token.
         """
         config = copy.copy(generation_config)
         if config.num_beams == 1 or config.do_sample:
@@ -118,7 +91,7 @@ class ForcedPhrases:
         config.early_stopping = "never"  # candidates with all phrases rank low, but must finish
         is_joined = torch.zeros(model.config.output_vocab_size, dtype=torch.bool, device=input_ids.device)
         is_joined[list(self.joined)] = True
-        processor = PhraseProcessor(self.phrases, token_ids(config.eos_token_id), is_joined, self.continues)
+        processor = PhraseProcessor(self.phrases, token_ids(config.eos_token_id), is_joined)
         loop = (LogitsProcessorList([*logits_processor, processor]), stopping_criteria, config)
         return search(model, input_ids, *loop, beam_search=partial(PhraseSearch, phrases=processor), **model_kwargs)
 
@@ -131,23 +104,16 @@ class PhraseProcessor(SentenceProcessor):
             after it.
         ends: Ids of tokens that end a sentence.
         is_joined: Which tokens may continue a word: `[vocabulary]`.
-        continues: As in `ForcedPhrases`.
 
     Attributes:
         total: Number of tokens of all phrases, with the longest alternative of each.
-        least: Fewest tokens of a translation that contains all phrases, which may overlap.
     """
 
-    def __init__(
-        self, phrases: list[Any], ends: list[int], is_joined: torch.Tensor, continues: Callable[[Sequence[int]], bool]
-    ) -> None:
+    def __init__(self, phrases: list[Any], ends: list[int], is_joined: torch.Tensor) -> None:
         device = is_joined.device
         self.phrases = [[torch.tensor(phrase, device=device) for phrase in alternatives] for alternatives in phrases]
-        self.is_joined, self.continues = is_joined, continues
-        self.ends = ends
+        self.ends, self.is_joined = ends, is_joined
         self.total = sum(max(map(len, alternatives)) for alternatives in phrases)
-        single = set(chain.from_iterable(each[0] for each in phrases if len(each) == 1))
-        self.least = max(len(single), *(min(map(len, alternatives)) for alternatives in phrases))
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         forbidden = scores.clone()  # [rows, vocabulary]
@@ -222,24 +188,33 @@ class PhraseProcessor(SentenceProcessor):
             matched = torch.where(ends_with, count, matched)
         if text.shape[-1] >= size:
             occurs = text.unfold(-1, size, 1).eq(phrase).all(-1)  # [..., places]
-            for *row, first in (occurs[..., :-1] & self.is_joined[text[..., size:]]).nonzero().tolist():
-                after = text[(*row, slice(first + size, first + size + 4))]  # a character has at most four tokens
-                occurs[(*row, first)] = not self.continues(after.tolist())
+            occurs[..., :-1] &= ~self.is_joined[text[..., size:]]
             matched = torch.where(occurs.any(-1), size, matched)
         return matched
 
 
-def _writes(tokenizer: PreTrainedTokenizerBase, ids: list[int], text: str) -> bool:
-    """Whether ids decode to a text, which is not blank."""
-    written = tokenizer.decode(ids, skip_special_tokens=True).strip()
-    return bool(written) and normalize("NFKC", written) == normalize("NFKC", text.strip())
+def _alternatives(words: Sequence[str | Sequence[str]]) -> list[Sequence[str]]:
+    """The alternatives of each phrase; raises a ValueError unless the words are lists of text."""
+    groups = [] if isinstance(words, str) else [[each] if isinstance(each, str) else each for each in words]
+    are_lists = all(isinstance(group, list | tuple) and group for group in groups)
+    if not groups or not are_lists or not all(isinstance(word, str) for word in chain.from_iterable(groups)):
+        raise ValueError(f"force_words: is {words!r}; give a list of phrases, or for a phrase several alternatives")
+    return groups
 
 
-def _ids_within_text(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Ids of a text that follows other text without a space, if its script has no spaces."""
-    before, both = tokenizer(text_target=["(", f"({text.strip()}"], add_special_tokens=False).input_ids
-    ids = both[len(before) :]
-    return ids if UNSPACED_CHARACTER.match(text.strip()) and _writes(tokenizer, ids, text) else []
+def _spellings(tokenizer: PreTrainedTokenizerBase, text: str) -> Iterator[list[int]]:
+    """Token ids of a phrase; then, in a script without spaces, its ids after other text."""
+    ids, bracket, bracketed = tokenizer(text_target=[text, "(", f"({text.strip()}"], add_special_tokens=False).input_ids
+    after_text = bracketed[len(bracket) :]
+    written, written_after = (
+        normalize("NFKC", each.strip()) for each in tokenizer.batch_decode([ids, after_text], skip_special_tokens=True)
+    )
+    expected = normalize("NFKC", text.strip())
+    if not expected or written != expected:
+        raise ValueError(f"force_words: the tokenizer writes {text!r} as {written!r}; give other words")
+    yield ids
+    if UNSPACED_CHARACTER.match(expected) and written_after == expected:
+        yield after_text
 
 
 def _continues_word(character: str) -> bool:
@@ -256,20 +231,11 @@ class PhraseSearch(BeamSearch):
     Args:
         arguments: Arguments of `BeamSearch`.
         phrases: The processor of the phrases, one of the search's processors.
-
-    Raises:
-        ValueError: A translation has too few tokens for the phrases.
     """
 
     def __init__(self, *arguments: Any, phrases: PhraseProcessor) -> None:
         super().__init__(*arguments)
         self.phrases = phrases
-        room = int(self.state.limits.min()) + self.prefix_length - 1  # without the start token
-        if phrases.least > room:
-            raise ValueError(
-                f"phrases: have at least {phrases.least} tokens, and a translation here at most {room}; "
-                f"give more max_new_tokens, or fewer phrases"
-            )
 
     def result(self) -> GenerateBeamEncoderDecoderOutput:
         """As `BeamSearch.result`; warns of translations without all phrases."""

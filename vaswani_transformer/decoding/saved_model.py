@@ -1,8 +1,7 @@
 """Opens saved models for the recipes, after checking their files.
 
-transformers asks on standard input whether it may run a model's code; here it runs only if the caller trusts it.
-transformers initialises missing weights at random; here weights and tokenizer must fit the configuration, and all files
-must match their manifest.
+transformers initialises missing weights at random, and asks on standard input whether it may run a model's code. Here
+weights and tokenizer must fit the configuration, all files must match their manifest, and code must be trusted.
 """
 
 import json

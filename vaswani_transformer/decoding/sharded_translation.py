@@ -20,7 +20,7 @@ from typing import cast
 
 from tqdm.auto import tqdm
 
-from ..engines.exported_model import engine_digest, is_engine_name
+from ..engines.exported_model import engine_identity
 from ..options.arguments import Precision, decisive_values
 from ..options.decoding import TranslationOptions
 from ..system.files import Json, atomic_write, locked, read_json
@@ -65,11 +65,8 @@ class ShardedTranslation:
         self.models = open_models(options)
         self.lines = list(source_lines(options, self.models[0].config))
         if count is None and not self.is_new:
-            recorded = read_json(self._record_path).get("shards")
-            if not isinstance(recorded, int):
-                raise ValueError(f"output: {self._folder} was written by an earlier version; delete the folder")
-            count = recorded
-        self.count = -(-len(self.lines) // lines_per_shard) if count is None else count
+            count = cast(int, read_json(self._record_path)["shards"])
+        self.count = count or -(-len(self.lines) // lines_per_shard)
 
     def path(self, number: int) -> Path:
         """The file of a finished shard."""
@@ -136,10 +133,9 @@ class ShardedTranslation:
         Raises:
             TimeoutError: No shard was finished in this time.
         """
-        finished, since = self._finished(), time.monotonic()
+        finished, since = -1, time.monotonic()
         while finished < self.count:
-            time.sleep(0.2)
-            before, finished = finished, self._finished()
+            before, finished = finished, len([*self._folder.glob(f"*-of-{self.count:05d}.gz")])
             if finished != before:
                 since = time.monotonic()
             elif time.monotonic() - since > 60 * minutes:
@@ -147,6 +143,7 @@ class ShardedTranslation:
                     f"another process has ended or is stopped: no shard was finished for {minutes:g} minutes; repeat "
                     "the command to continue"
                 )
+            time.sleep(0.2)
 
     def collect(self) -> None:
         """Write the output from all shards, in order, and remove them.
@@ -174,14 +171,13 @@ class ShardedTranslation:
         """Everything that decides the output: options, and digests of the lines, the models and the engine."""
         options, files = self.options, ("generation_config.json", *MODEL_FILES)
         digest = sha256("\n".join(self.lines).encode()).hexdigest()
-        is_directory = options.engine is not None and not is_engine_name(options.engine)
         return {
             "input": f"{len(self.lines)} lines, sha256 {digest}",
             "shards": self.count,
             **decisive_values(options, "translations"),
             **(decisive_values(options, "samples") if options.do_sample else {}),
             "models": [matching_files_digest(each.directory, files) for each in self.models],
-            "engine": engine_digest(str(options.engine)) if is_directory else options.engine,
+            "engine": options.engine and engine_identity(options.engine),
             "json": options.writes_json,
         }
 
@@ -195,6 +191,3 @@ class ShardedTranslation:
         if (found := content.count(b"\n")) != expected:
             raise ValueError(f"output: {path} has {found} translations instead of {expected}")
         return content
-
-    def _finished(self) -> int:
-        return len([*self._folder.glob(f"*-of-{self.count:05d}.gz")])

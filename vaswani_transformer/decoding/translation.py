@@ -1,6 +1,7 @@
 """Translation of many sentences (6.1) on all processes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from ..model.pipeline_vaswani import Translation, translate_in_batches
 from ..system.console import ProgressBar
 
 
+S = TypeVar("S", bound=Sequence)
 T = TypeVar("T")
 
 
@@ -19,24 +21,20 @@ def best_translations(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     sentences: Sequence[str],
-    tokens_per_batch: int = 4096,
+    *,
     show_progress: bool = True,
-    **generate_kwargs: Any,
+    **options: Any,
 ) -> list[Translation]:
-    """Translate sentences by `translate_in_batches`; translations keep the order of the sentences.
+    """Translate sentences by `translate_in_batches`, whose options it takes; the result keeps their order.
 
     Collective: the processes share the sentences, and all return the same result. White space around a sentence is
     removed. `show_progress` says whether the main process shows a bar.
     """
     model.eval()
-    stripped = [sentence.strip() for sentence in sentences]
-
-    def translate(indices: list[int]) -> Iterator[tuple[list[int], list[list[Translation]]]]:
-        share = [stripped[index] for index in indices]
-        return translate_in_batches(model, tokenizer, share, tokens_per_batch, **generate_kwargs)
-
+    search = partial(translate_in_batches, model, tokenizer, **options)
     description = "Translating" if show_progress else None
-    return [ranked[0] for ranked in search_on_all_processes([*map(len, stripped)], translate, description)]
+    stripped = [sentence.strip() for sentence in sentences]
+    return [ranked[0] for ranked in search_on_all_processes(stripped, search, description)]
 
 
 def translate_corpus(
@@ -47,22 +45,22 @@ def translate_corpus(
 
 
 def search_on_all_processes(
-    lengths: Sequence[int], search: Callable[[list[int]], Iterable[tuple[list[int], list[T]]]], description: str | None
+    sentences: Sequence[S], search: Callable[[list[S]], Iterable[tuple[list[int], list[T]]]], description: str | None
 ) -> list[T]:
     """Divide sentences among the processes, and gather a search's results in the order of the sentences. Collective.
 
     Args:
-        lengths: Length of each sentence; sentences are dealt out by length, so that all processes have similar work.
-        search: Yields positions in a list of indices of sentences, and the results for each.
+        sentences: Texts, or lists of words; they are dealt out by length, so that all processes have similar work.
+        search: Yields indices into a list of sentences, and the result for each.
         description: Text of the progress bar; None for no bar.
     """
     state = PartialState()
-    by_length = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    by_length = sorted(range(len(sentences)), key=lambda index: -len(sentences[index]))
     mine = by_length[state.process_index :: state.num_processes]
     numbered: list[tuple[int, T]] = []
     is_shown = description is not None and state.is_main_process
     with ProgressBar(total=len(mine), desc=description, unit="sentences", disable=not is_shown) as bar:
-        for positions, results in search(mine):
+        for positions, results in search([sentences[index] for index in mine]):
             numbered += [(mine[position], result) for position, result in zip(positions, results, strict=True)]
             bar.update(len(positions))
     return [result for _, result in sorted(gather_object(numbered), key=itemgetter(0))]

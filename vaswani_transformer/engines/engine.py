@@ -30,7 +30,7 @@ _UNRELATED = ("_", "transformers_version")  # prefixes of fields that are no opt
 
 
 class Engine(ABC):
-    """An exported model that searches: `CTranslate2Translator`, `OnnxTranslator` or `MarianTranslator`.
+    """An exported model that searches: `CTranslate2Translator`, or `TransformersTranslator` for ONNX and MarianMT.
 
     Attributes:
         rule: Keywords with which `generate` of our model searches by the engine's rules.

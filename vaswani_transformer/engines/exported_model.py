@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from huggingface_hub.constants import HF_HOME
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import MarianMTModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from ..model.generation_vaswani import search_options
 from ..model.languages_vaswani import Directions
 from ..system.files import locked
-from ..system.manifests import Manifest, content_digest, find_damage
+from ..system.manifests import Manifest, content_digest, find_damage, require_same_origin
 from .engine import SEARCH, Engine, export_manifest, most_positions, origin
 
 
@@ -42,7 +42,6 @@ class ExportedModel:
         tokenizer: Its tokenizer.
 
     Attributes:
-        directory: The directory of the export.
         batches: As in `Engine`.
 
     Raises:
@@ -53,19 +52,18 @@ class ExportedModel:
 
     def __init__(self, name: str | Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self.model = model
-        self.directory = Path(name)
         try:
             if is_engine_name(str(name)):
-                self.directory = exported(str(name), model, tokenizer)
+                directory = exported(str(name), model, tokenizer)
             else:
-                _require_export(self.directory, model, tokenizer)
-            self.engine = open_engine(self.directory, model.device)
+                directory = _require_export_of(model, tokenizer, Path(name))
+            self.engine = open_engine(directory, model.device)
         except ImportError as error:
             raise ImportError(f'engine: {error}; run `pip install -e ".[export]"`, for ONNX ".[onnx]"') from error
         except (RuntimeError, OSError) as error:
             raise ValueError(f"engine: {error}") from error
         self.batches = self.engine.batches
-        self._positions = most_positions(self.directory)
+        self._positions = most_positions(directory)
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:
         """The translations of each source, the best first: `[batch * num_return_sequences, 1 + target]`.
@@ -105,23 +103,24 @@ def is_engine_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def no_export(name: str | Path) -> ValueError:
-    """The error for a name of `--engine` that is neither an engine nor an export."""
-    return ValueError(
-        f"engine: {name} is not an exported model; choose ctranslate2, ctranslate2:int8, onnx or a directory written "
-        "by recipes/export.py"
-    )
+def engine_identity(name: str) -> str:
+    """The name of an engine itself, or the digest of all files of an export.
+
+    Raises:
+        ValueError: `name` is neither an engine nor the directory of an export.
+    """
+    if is_engine_name(name):
+        return name
+    files = _manifest(Path(name)).files
+    return f"sha256 {content_digest({file: digest for file, (_, digest) in files.items()})}"
 
 
-def engine_digest(directory: str | Path) -> str:
-    """Digest of the files of an export, by its manifest; raises a ValueError if the directory is not an export."""
-    files = _require_manifest(Path(directory)).files
-    return f"sha256 {content_digest({name: digest for name, (_, digest) in files.items()})}"
-
-
-def _require_manifest(directory: Path) -> Manifest:
+def _manifest(directory: Path) -> Manifest:
     if (manifest := export_manifest(directory)) is None:
-        raise no_export(directory)
+        raise ValueError(
+            f"engine: {directory} is not an exported model; choose ctranslate2, ctranslate2:int8, onnx or a directory "
+            "written by recipes/export.py"
+        )
     return manifest
 
 
@@ -147,13 +146,13 @@ def open_engine(directory: Path, device: torch.device) -> Engine:
 
         options = {"device": "cuda", "device_index": device.index or 0} if device.type == "cuda" else {}
         return CTranslate2Translator(directory, **options)
+    from .transformers_engine import TransformersTranslator
+
     if any(directory.glob("onnx/*.onnx")):
-        from .onnx import OnnxTranslator
+        from .onnx import OnnxModel
 
-        return OnnxTranslator(directory)
-    from .marian import MarianTranslator
-
-    return MarianTranslator(directory)
+        return TransformersTranslator(OnnxModel(directory), "onnxruntime")
+    return TransformersTranslator(MarianMTModel.from_pretrained(directory, trust_remote_code=False).eval(), "MarianMT")
 
 
 def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
@@ -183,24 +182,18 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
         if (damage := find_damage(directory)) is not None:
             occasion = f"again ({damage})" if directory.exists() else "once"
             logger.warning(f"engine: exporting the model to {name} {occasion}: {directory}")
-            weights = {"quantization": quantization} if quantization else {}
-            if export_manifest(directory) is None:  # it is damaged
-                shutil.rmtree(directory, ignore_errors=True)
-            export(model, tokenizer, directory, force=directory.exists(), **weights)
+            shutil.rmtree(directory, ignore_errors=True)
+            export(model, tokenizer, directory, **({"quantization": quantization} if quantization else {}))
     return directory
 
 
-def _require_export(directory: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise a ValueError unless a directory is a complete export of this model and its tokenizer."""
-    notes = _require_manifest(directory).notes
+def _require_export_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path) -> Path:
+    """The directory; raises a ValueError unless it is a complete export of this model and its tokenizer."""
+    recorded = _manifest(directory).notes
     if (damage := find_damage(directory)) is not None:
         raise ValueError(f"engine: {directory}: {damage}; export the model again with --force")
-    differing = {
-        "weights": "from different weights, or from these weights in another dtype",
-        "tokenizer": "with another tokenizer",
-        "search": "with another generation_config.json, whose options it keeps",
-    }
-    for name, digest in origin(model, tokenizer).items():
-        known = notes.get(name, digest if name == "search" else None)  # earlier versions did not record the search
-        if name in differing and known != digest:
-            raise ValueError(f"engine: {directory} was exported {differing[name]}; export this model again")
+    origins = origin(model, tokenizer)
+    del origins["package"]
+    what = f"engine: {directory} was exported from another model, or in another dtype; it differs in"
+    require_same_origin(recorded, origins, what, "export this model again")
+    return directory

@@ -1,4 +1,4 @@
-"""Conversion to transformers' MarianMT, export, and search with the exported model."""
+"""Conversion to transformers' MarianMT, and its export."""
 
 import copy
 from pathlib import Path
@@ -11,7 +11,6 @@ from ..convert.weights import Weights, with_fairseq_layers
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from .engine import export_directory, require_fields, save_stock_tokenizer
-from .transformers_engine import TransformersTranslator
 
 
 # Rows of the position table of an exported model. Its sinusoids are computed in Python whenever it is loaded.
@@ -127,17 +126,12 @@ def export_marian(
 ) -> Path:
     """Write a directory that transformers loads without this package: a MarianMT model, tokenizer, generation_config.
 
-    The weights are `to_marian`'s, with a LayerNorm epsilon of 1e-5: exact if `layer_norm_eps` of the model is 1e-5.
-    Byte-pair and word-piece vocabularies are written as `PreTrainedTokenizerFast`, because MarianTokenizer reads only
-    sentencepiece models.
+    The weights are `to_marian`'s, with a LayerNorm epsilon of 1e-5. `generate` then searches with the same beams and
+    alpha by the rules of transformers: the length penalty is `|Y|^alpha` instead of `((5 + |Y|) / 6)^alpha`; a sentence
+    stops once no live hypothesis, if it ended now, would score better; and all sentences have one length limit, 512
+    tokens unless the model's generation_config sets one, instead of source length + 50.
 
-    `generate` then searches by the rules of transformers, with the same number of beams and the same alpha. It differs
-    from the paper's search: the length penalty is `|Y|^alpha` instead of `((5 + |Y|) / 6)^alpha`; a sentence stops once
-    no live hypothesis, if it ended now, would score better; and all sentences have one length limit, 512 tokens unless
-    the model's generation_config sets one, instead of source length + 50.
-
-    It takes the arguments of `export_directory`, and raises its errors, or a ValueError if MarianMT cannot express the
-    model.
+    Arguments and errors are those of `export_directory`; a ValueError says what MarianMT cannot express.
     """
     output = Path(output)
     with export_directory(output, force, model, tokenizer) as directory:
@@ -162,10 +156,3 @@ def transformers_search(ours: GenerationConfig, positions: int = POSITIONS) -> G
     if fields.get("max_new_tokens") is None:
         fields["max_length"] = min(fields.get("max_length") or _MAX_LENGTH, positions)
     return GenerationConfig(**fields)
-
-
-class MarianTranslator(TransformersTranslator):
-    """Searches with an exported MarianMT model by the rules of transformers."""
-
-    def __init__(self, directory: str | Path) -> None:
-        super().__init__(MarianMTModel.from_pretrained(directory, trust_remote_code=False).eval(), "MarianMT")

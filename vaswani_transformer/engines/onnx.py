@@ -22,7 +22,6 @@ from ..model.keywords_vaswani import CACHE, named_cache
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration, VaswaniPositionalEncoding
 from .engine import export_directory, save_stock_tokenizer
 from .marian import POSITIONS, marian_config, require_marian_heads, transformers_search
-from .transformers_engine import TransformersTranslator
 
 
 # Files of an exported directory, by the names of optimum and transformers.js.
@@ -44,12 +43,10 @@ def export_onnx(
 
     The graphs compute the model's logits for any batch size and for sequences of up to 1,024 tokens, or as many as a
     learned position table has. `config.json` describes a MarianMT model, because these clients choose their classes by
-    `model_type`, and MarianMT's graphs have the same interface. `generate` of optimum searches by the rules of
-    transformers, as described at `export_marian`. transformers.js searches greedily, whatever the number of beams, and
-    continues shorter sentences of a batch after their end: give it one sentence at a time.
+    `model_type`, and MarianMT's graphs have the same interface. optimum searches as described at `export_marian`;
+    transformers.js greedily, and it continues the shorter sentences of a batch after their end: give it one at a time.
 
-    It takes the arguments of `export_directory`, and raises its errors, or a ValueError if the clients cannot express
-    the model.
+    Arguments and errors are those of `export_directory`; a ValueError says what the clients cannot express.
     """
     output = Path(output)
     require_marian_heads(model.config, "the ONNX layout of transformers.js")
@@ -242,10 +239,3 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
         pairs = list(zip(tensors[::2], tensors[1::2], strict=True))  # self- and encoder-decoder attention in turn
         cache = EncoderDecoderCache(DynamicCache(pairs[::2]), DynamicCache(pairs[1::2]))
         return Seq2SeqLMOutput(logits=torch.from_numpy(logits), **{CACHE: cache})
-
-
-class OnnxTranslator(TransformersTranslator):
-    """Searches with the graphs of an export by the rules of transformers."""
-
-    def __init__(self, directory: str | Path) -> None:
-        super().__init__(OnnxModel(directory), "onnxruntime")

@@ -19,8 +19,7 @@ from .transformers_engine import TransformersTranslator
 
 KINDS = ("tie", "rule", "ours_scores_higher", "exported_scores_higher")
 
-# Scores with a smaller difference are equal up to rounding.
-TIE = 1e-3
+_TIE = 1e-3  # scores with a smaller difference are equal up to rounding
 
 
 @dataclass(frozen=True)
@@ -29,11 +28,9 @@ class Difference:
 
     Attributes:
         line: Number of the sentence in the text, from 1.
-        kind: One of `KINDS`.
-            - "tie": Both scores are equal up to rounding.
-            - "rule": Both find the same hypothesis when ours searches by the engine's rule.
-            - "ours_scores_higher", "exported_scores_higher": Neither; the weights differ, or the engine has a length
-              limit or a shortlist.
+        kind: "tie", both scores are equal up to rounding; "rule", ours finds the same hypothesis by the engine's rule;
+            else "ours_scores_higher" or "exported_scores_higher": the weights differ, or the engine has a length limit
+            or a shortlist.
         source, ours, exported: Source and hypotheses as text.
         ours_score, exported_score: Normalised scores of both hypotheses, both computed by our model.
     """
@@ -99,17 +96,11 @@ def parity_report(
     by_rule = translator.hypotheses([sources[row] for row in differing], **engine.rule)
     differences = []
     for row, same in zip(differing, by_rule, strict=True):
-        first, second = (normalised_score(model, sources[row], each[row]) for each in (ours, exported))
-        kind = "ours_scores_higher" if first > second else "exported_scores_higher"
-        if same == exported[row]:
-            kind = "rule"
-        if abs(first - second) < TIE:
-            kind = "tie"
-        source, our_text, exported_text = tokenizer.batch_decode(
-            [sources[row], ours[row], exported[row]], skip_special_tokens=True
-        )
+        tokens = [sources[row], ours[row], exported[row]]
+        first, second = (normalised_score(model, sources[row], each) for each in tokens[1:])
+        kind = _kind(first, second, is_by_rule=same == exported[row])
+        source, our_text, exported_text = tokenizer.batch_decode(tokens, skip_special_tokens=True)
         differences.append(Difference(lines[row] + 1, kind, source, our_text, exported_text, first, second))
-    kinds = [difference.kind for difference in differences]
     bleu = same_tokens = None
     if references is not None:
         targets, bleu = [references[line] for line in lines], {}
@@ -119,8 +110,17 @@ def parity_report(
     if tokenizer_file is not None:
         encodings = Tokenizer.from_file(str(tokenizer_file)).encode_batch(texts)
         same_tokens = sum(encoding.ids == ids for encoding, ids in zip(encodings, sources, strict=True))
-    counts = {kind: kinds.count(kind) for kind in KINDS}
+    counts = {kind: sum(each.kind == kind for each in differences) for kind in KINDS}
     return ParityReport(len(lines), len(lines) - len(differences), counts, differences, bleu, same_tokens)
+
+
+def _kind(ours_score: float, exported_score: float, is_by_rule: bool) -> str:
+    """The kind of a difference; see `Difference.kind`."""
+    if abs(ours_score - exported_score) < _TIE:
+        return "tie"
+    if is_by_rule:
+        return "rule"
+    return "ours_scores_higher" if ours_score > exported_score else "exported_scores_higher"
 
 
 @torch.no_grad()

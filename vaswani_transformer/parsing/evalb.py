@@ -1,6 +1,7 @@
 """F1 of constituency parses as the program EVALB computes it (Sekine and Collins, 1997)."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, compress
@@ -11,8 +12,8 @@ from typing import Literal
 # is deleted, a phrase loses only its bracket.
 DELETED = frozenset({"TOP", "-NONE-", ",", ":", "``", "''", "."})
 
-# Pairs of labels that count as equal.
-EQUAL_LABELS = frozenset({frozenset({"ADVP", "PRT"})})
+# Labels that count as another one.
+EQUAL_LABELS = {"PRT": "ADVP"}
 
 # A word with its tag, an opening bracket with its label, or a closing bracket. "(S )" is an empty word, as in EVALB.
 _PIECE = re.compile(r"\s*(?:\(([^\s()]*)\s+([^\s()]*)\s*\)|\(([^\s()]*)|(\)))")
@@ -105,10 +106,10 @@ class _Brackets:
         phrases = [(label, before[first], before[end]) for label, first, end in self.phrases]
         return _Brackets([*compress(self.words, kept)], [*compress(self.tags, kept)], phrases)
 
-    def counted(self) -> list[Phrase]:
-        """Phrases with words, without function tags and deleted labels."""
-        phrases = [(re.split("[-=]", label)[0], first, end) for label, first, end in self.phrases if first < end]
-        return [phrase for phrase in phrases if phrase[0] not in DELETED]
+    def counted(self) -> Counter[Phrase]:
+        """Number of each phrase with words, without function tags and deleted labels."""
+        phrases = ((re.split("[-=]", label)[0], first, end) for label, first, end in self.phrases if first < end)
+        return Counter((_canonical(label), first, end) for label, first, end in phrases if label not in DELETED)
 
 
 def score_parse(gold: str, parse: str, deletes_by_gold: bool = False) -> SentenceScore:
@@ -138,10 +139,10 @@ def score_parse(gold: str, parse: str, deletes_by_gold: bool = False) -> Sentenc
     return replace(
         error,
         status="valid",
-        matched=_count_matched(expected, parsed),
-        gold=len(expected),
-        parsed=len(parsed),
-        correct_tags=sum(map(_is_same, reference.tags, candidate.tags)),
+        matched=(expected & parsed).total(),
+        gold=expected.total(),
+        parsed=parsed.total(),
+        correct_tags=sum(_canonical(a) == _canonical(b) for a, b in zip(reference.tags, candidate.tags, strict=True)),
     )
 
 
@@ -168,21 +169,5 @@ def _read_brackets(text: str) -> _Brackets | None:
     return None if stack else tree
 
 
-def _count_matched(expected: list[Phrase], parsed: list[Phrase]) -> int:
-    """Number of gold phrases with a match: in order, each takes the first remaining equal phrase of the parse."""
-    left: dict[tuple[int, int], list[str]] = {}  # labels of the parse's phrases, by span
-    for label, first, end in parsed:
-        left.setdefault((first, end), []).append(label)
-    count = 0
-    for label, first, end in expected:
-        labels = left.get((first, end), [])
-        same = [other for other in labels if _is_same(label, other)]
-        if same:
-            labels.remove(same[0])
-            count += 1
-    return count
-
-
-def _is_same(one: str, other: str) -> bool:
-    """Whether two labels are the same or count as equal; as in EVALB, this is not transitive."""
-    return one == other or frozenset((one, other)) in EQUAL_LABELS
+def _canonical(label: str) -> str:
+    return EQUAL_LABELS.get(label, label)

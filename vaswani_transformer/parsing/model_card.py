@@ -5,7 +5,6 @@ from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData
 
 from ..runs.model_card import corpus_name, training_section
-from ..runs.records import RunData
 from .scoring import F1_DEFINITIONS, ParsingRecord
 
 
@@ -56,7 +55,7 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
 
     `picture` is the file name of the learning curve, in the card's directory.
     """
-    language, others = record.data.source_language, record.others or []
+    language = record.data.source_language
     name = (record.run.repository or f"vaswani-{language}-parser").split("/")[-1]
     scores = {
         f"{split.replace('_', ' ')}, {parser.replace('_', '-')}": getattr(each, parser)
@@ -64,7 +63,9 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
         for parser in ("free", "constrained", "right_branching")
     }
     tested, trees = record.test or record.validation, "test" if record.test else "validation"
-    trained_on = _trained_on(record.data)
+    trained_on, silver = corpus_name(record.data.train), record.data.others.get("silver")
+    if isinstance(silver, list):
+        trained_on += f", and silver trees of {corpus_name(silver)}"
     card = ModelCard.from_template(
         ModelCardData(
             language=language,
@@ -77,13 +78,12 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
         template_path=str(Path(__file__).with_name("model_card.md.jinja")),
         title=name,
         language=language,
-        scores=scores | {f"{trees}, {other.name}": other.scores for other in others},
+        scores=scores,
         definitions=F1_DEFINITIONS,
         paper_parsers=PAPER_PARSERS,
         ours=tested and tested.constrained,
         trained_on=trained_on,
         trees=trees,
-        others=others,
         repository=record.run.repository,
         curve=record.curve,
         training_section=training_section(
@@ -91,13 +91,3 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
         ),
     )
     card.save(path)
-
-
-def _trained_on(data: RunData) -> str:
-    """The gold trees, and the silver ones."""
-    text, silver = corpus_name(data.train), data.others.get("silver")
-    if copies := data.others.get("recombined_copies"):  # of a published record; no option makes them
-        text += f" with {copies} recombined copies"
-    if isinstance(silver, list):
-        text += f", and silver trees of {corpus_name(silver)}"
-    return text

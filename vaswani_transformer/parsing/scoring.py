@@ -1,7 +1,9 @@
 """Scores of parsers (6.3, Table 4), and the record of a training: `ParsingRecord` is `all_results.json`."""
 
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -10,9 +12,9 @@ from ..decoding.translation import search_on_all_processes
 from ..evaluation.perplexity import Perplexity
 from ..model.parse_sequence_vaswani import Parse
 from ..model.parsing_vaswani import parse_in_batches
-from ..runs.records import CorpusScores, Provenance, TrainingResults
+from ..runs.records import CorpusScores, TrainingResults
 from ..system.typed_json import Record
-from .evalb import ParsingScore, SentenceScore, score_parse
+from .evalb import ParsingScore, score_parse
 
 
 # Definitions of the two F1 in every report.
@@ -78,36 +80,17 @@ class CheckpointF1:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComparedParser:
-    """Another parser, scored on the test set, or on the validation set if there is no test set.
-
-    Attributes:
-        preparation: Commands that were run before `run.command`.
-        run: The training, or the benchmark.
-        scores: Scores, of the constrained search for a model of this package.
-    """
-
-    name: str
-    trained_on: str
-    preparation: list[str] = field(default_factory=list)
-    run: Provenance
-    scores: ParserScores
-
-
-@dataclass(frozen=True, kw_only=True)
 class ParsingRecord(TrainingResults):
     """The `all_results.json` of `recipes/train_parsing.py`; other fields as in `RunRecord`.
 
     Attributes:
         curve: F1 of the remaining checkpoints.
-        others: Parsers to compare with, in a published record.
     """
 
     validation: ParsingSplit | None = None
     test: ParsingSplit | None = None
     test_last_checkpoint: ParsingSplit | None = None
     curve: list[CheckpointF1] | None = None
-    others: list[ComparedParser] | None = None
 
 
 def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[str] | None = None) -> ParserScores:
@@ -118,12 +101,10 @@ def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[s
     pairs = [(tree, parse.tree) for tree, parse in zip(gold, parses, strict=True)]
     by_program = [score_parse(*pair) for pair in pairs]
     by_gold_tags = [score_parse(*pair, deletes_by_gold=True) for pair in pairs]
-
-    def summarize_unseen(scores: list[SentenceScore]) -> ParsingScore | None:
-        if seen is None:
-            return None
-        return ParsingScore.from_sentences(score for tree, score in zip(gold, scores, strict=True) if tree not in seen)
-
+    unseen: list[ParsingScore | None] = [None, None]
+    if seen is not None:
+        is_unseen = [tree not in seen for tree in gold]
+        unseen = [ParsingScore.from_sentences(compress(scores, is_unseen)) for scores in (by_gold_tags, by_program)]
     return ParserScores(
         sentences=len(gold),
         repairs=sum(parse.repairs for parse in parses),
@@ -131,34 +112,18 @@ def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[s
         evalb=ParsingScore.from_sentences(by_program),
         all_sentences=ParsingScore.from_sentences(by_gold_tags),
         up_to_40_words=ParsingScore.from_sentences([score for score in by_gold_tags if score.length <= 40]),
-        unseen=summarize_unseen(by_gold_tags),
-        unseen_evalb=summarize_unseen(by_program),
+        unseen=unseen[0],
+        unseen_evalb=unseen[1],
     )
 
 
 def parse_corpus(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    sentences: Sequence[Sequence[str]],
-    tokens_per_batch: int = 4096,
-    constrained: bool = False,
-    **generate_kwargs: Any,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sentences: Sequence[Sequence[str]], **options: Any
 ) -> list[Parse]:
-    """Parse sentences given as words; the result keeps their order.
+    """Parse sentences given as words, by `parse_in_batches`, whose options it takes; the result keeps their order.
 
-    Collective: the processes share the sentences, and all get the same result.
-
-    Args:
-        model, tokenizer: The model, on the device to use, and its tokenizer.
-        sentences: Words of each sentence.
-        tokens_per_batch: Source tokens of a batch, padding included; its beams may generate 16 times as many.
-        constrained: Search only among well-formed parses.
-        generate_kwargs: Keywords of `generate`.
+    Collective: the processes share the sentences, and all return the same result.
     """
     model.eval()
-
-    def parse(indices: list[int]) -> Iterator[tuple[list[int], list[list[Parse]]]]:
-        share = [sentences[index] for index in indices]
-        return parse_in_batches(model, tokenizer, share, tokens_per_batch, constrained=constrained, **generate_kwargs)
-
-    return [parses[0] for parses in search_on_all_processes([*map(len, sentences)], parse, "Parsing")]
+    search = partial(parse_in_batches, model, tokenizer, **options)
+    return [parses[0] for parses in search_on_all_processes(sentences, search, "Parsing")]

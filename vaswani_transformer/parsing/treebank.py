@@ -1,7 +1,6 @@
 """Treebanks as parallel corpora of words and labels (6.3), with their vocabulary.
 
-train.jsonl, validation.jsonl, test.jsonl   rows {"translation": {"en": words, "parse": sequence}}, and "tree", the tree
-                                            in brackets, if its sequence lacks the tags
+train.jsonl, validation.jsonl, test.jsonl   rows {"translation": {"en": words, "parse": sequence}, "tree": brackets}
 tokenizer/                                  pieces of words, and the labels
 manifest.json                               the treebanks and options
 """
@@ -19,7 +18,7 @@ from nltk import Tree
 
 from ..data.corpora import evenly_spaced
 from ..data.text_files import read_lines
-from ..model.parse_sequence_vaswani import PARSE, ParseLabels, parse_of_sequence
+from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..options.data import TreebankOptions
 from ..system.files import Json, atomic_directory, locked
 from ..system.manifests import Manifest, content_digest, find_damage, identify, require_same_origin
@@ -31,12 +30,20 @@ _SPLITS = ("train", "validation", "test")
 
 # 6,600 trees of a small grammar of English, written by the generator parsing/demo_treebank.py of commit c5a46b3.
 _DEMO = Path(__file__).with_name("demo")
-_FORMAT = 2  # increment it when the preparation changes, to invalidate earlier results
+_FORMAT = 3  # increment it when the preparation changes, to invalidate earlier results
 
 
 def read_treebank(file: str, split: str) -> Iterator[Tree]:
-    """The normalised trees of a file, or of a split of the embedded treebank, "demo"."""
-    return normalized_trees(_DEMO / f"{split}.mrg.xz" if file == "demo" else file)
+    """The normalised trees of a file, or of a split of the embedded treebank, "demo".
+
+    Raises:
+        ValueError: A tree is malformed, or there are none; messages call the file's option `split`.
+    """
+    trees = normalized_trees(_DEMO / f"{split}.mrg.xz" if file == "demo" else file)
+    first = next(trees, None)
+    if first is None:
+        raise ValueError(f"{split}: {file} has no trees; give a treebank in brackets")
+    yield from chain([first], trees)
 
 
 def prepare_treebank(directory: str | Path | None, options: TreebankOptions) -> dict[str, list[str]]:
@@ -73,32 +80,20 @@ def _corpus(directory: Path, split: str) -> Path:
 
 
 def _write(directory: Path, options: TreebankOptions, origin: dict[str, Json]) -> None:
-    trees = {split: _read_trees(split, getattr(options, split)) for split in _SPLITS}
-    gold = (tree for tree in trees["train"] for _ in range(options.gold_copies))
-    trees["train"] = chain(gold, _read_trees("silver", options.silver))
+    def read(split: str) -> Iterator[Tree]:
+        return chain.from_iterable(read_treebank(file, split) for file in getattr(options, split) or ())
+
+    gold = (tree for tree in read("train") for _ in range(options.gold_copies))
+    trees = {"train": chain(gold, read("silver")), "validation": read("validation"), "test": read("test")}
     with atomic_directory(directory, "prepared") as staging:
         labels = {
-            split: _write_corpus(_corpus(staging, split), trees[split], options)
-            for split in _SPLITS
-            if getattr(options, split)
+            split: _write_corpus(_corpus(staging, split), trees[split], options) for split in _SPLITS if origin[split]
         }
-        words = (
-            json.loads(line)["translation"][options.source_language] for line in read_lines(_corpus(staging, "train"))
-        )
+        rows = map(json.loads, read_lines(_corpus(staging, "train")))
+        words = (row["translation"][options.source_language] for row in rows)
         tokenizer = VaswaniParsingTokenizer.train_with_labels(words, labels["train"].names, options.vocab_size)
         tokenizer.save_pretrained(staging / "tokenizer")
         Manifest.from_files(staging, **origin).save(staging)
-
-
-def _read_trees(name: str, files: Iterable[str] | None) -> Iterator[Tree]:
-    """The trees of the files of an option."""
-    for file in files or ():
-        has_trees = False
-        for tree in read_treebank(file, name):
-            has_trees = True
-            yield tree
-        if not has_trees:
-            raise ValueError(f"{name}: {file} has no trees; give a treebank in brackets")
 
 
 def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -> ParseLabels:
@@ -108,11 +103,8 @@ def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -
         for tree in trees:
             sequence = tree_to_sequence(tree, options.keeps_tags)
             counts.update(sequence)
-            row: dict[str, Json] = {
-                "translation": {options.source_language: " ".join(tree.leaves()), PARSE: " ".join(sequence)}
-            }
-            if not options.keeps_tags:
-                row["tree"] = tree_in_one_line(tree)
+            pair = {options.source_language: " ".join(tree.leaves()), PARSE: " ".join(sequence)}
+            row = {"translation": pair, "tree": tree_in_one_line(tree)}
             corpus.write(json.dumps(row, ensure_ascii=False) + "\n")
     try:
         return ParseLabels.from_counts(counts)
@@ -130,7 +122,7 @@ class GoldTrees:
 
     @classmethod
     def load(cls, file: str | Path, language: str, train: Iterable[str | Path] = ()) -> "GoldTrees":
-        """The trees of a corpus that `prepare_treebank` wrote, with the tags that EVALB needs to delete punctuation.
+        """The trees of a corpus that `prepare_treebank` wrote.
 
         Args:
             file: The corpus.
@@ -140,13 +132,8 @@ class GoldTrees:
         lines = [*read_lines(Path(file))]
         seen = {*lines}.intersection(line for each in train for line in read_lines(Path(each)))
         rows = [json.loads(line) for line in lines]
-        sentences, sequences = ([row["translation"][side].split() for row in rows] for side in (language, PARSE))
-        labels = ParseLabels.from_counts(Counter(chain.from_iterable(sequences)))  # training trees may lack some labels
-        trees = [
-            row.get("tree") or parse_of_sequence(sequence, words, labels).tree
-            for row, sequence, words in zip(rows, sequences, sentences, strict=True)
-        ]
-        return cls(sentences, trees, {tree for line, tree in zip(lines, trees, strict=True) if line in seen})
+        sentences = [row["translation"][language].split() for row in rows]
+        return cls(sentences, [row["tree"] for row in rows], {json.loads(line)["tree"] for line in seen})
 
     def sample(self, size: int) -> "GoldTrees":
         """`size` sentences, evenly spaced; all, if there are fewer."""

@@ -109,16 +109,9 @@ def tree_to_sequence(tree: Tree, keeps_tags: bool = True) -> list[str]:
     Words become their tags, as in the paper, or all "XX", as in Vinyals et al. (2015).
     """
     sequence: list[str] = []
-    pending: list[Tree | str] = [*reversed(tree)]
-    while pending:
-        node = pending.pop()
-        if isinstance(node, str):
-            sequence.append(node)
-            continue
-        label = node.label()
+    for node in tree:
         if isinstance(node[0], str):
-            sequence.append(label if keeps_tags else UNKNOWN_TAG)
+            sequence.append(node.label() if keeps_tags else UNKNOWN_TAG)
         else:
-            sequence.append(label)
-            pending += [CLOSING + label, *reversed(node)]
+            sequence += [node.label(), *tree_to_sequence(node, keeps_tags), CLOSING + node.label()]
     return sequence

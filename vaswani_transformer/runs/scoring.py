@@ -87,7 +87,7 @@ def translate_test_set(
     """Translate a test set by one search of `search_grid`; `return_scores` also scores it. Collective."""
     options = {**search, "target_language": test_set.languages[1], "return_scores": return_scores}
     started = time.perf_counter()
-    translations = best_translations(model, tokenizer, test_set.sources, tokens_per_batch, **options)
+    translations = best_translations(model, tokenizer, test_set.sources, tokens_per_batch=tokens_per_batch, **options)
     seconds = time.perf_counter() - started
     scores = [each.score for each in translations] if return_scores else None
     # One line each, so that the written file has the same scores.
