@@ -1,12 +1,15 @@
 """Batches against a greedy loop, their parts against all divisions there are, and epochs of up to 64 ranks."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import chain, combinations, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import torch.distributed as dist
 from accelerate.data_loader import BatchSamplerShard
 from accelerate.state import AcceleratorState, GradientState
@@ -14,15 +17,18 @@ from datasets import Dataset
 from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers import DataCollatorForSeq2Seq
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTrainer, VaswaniTrainingArguments
 from vaswani_transformer.data.batching import (
     MixedCorpus,
     Mixture,
+    PaddedCollator,
     TokenBudgetBatchSampler,
     divide_batches,
     plan_batches,
 )
+from vaswani_transformer.data.text_files import read_lines
 
 
 MANY = (1, 2, 8, 6)  # 6: three processes of two accumulation steps each
@@ -248,6 +254,75 @@ def test_epochs_draw_other_pairs():
 def test_a_drawn_pair_too_long_for_the_budget_is_refused():
     with pytest.raises(ValueError, match="target_tokens: a budget of 60 tokens cannot hold the longest sentence"):
         sampler([(1, 1), (2, 2), (1, 61), (2, 3)], 40, 60, mixed=[MixedCorpus(1, 3, 1)])
+
+
+# Batches of few shapes, for a compiled step.
+
+
+def padded_sizes(sampler: TokenBudgetBatchSampler, lengths: np.ndarray, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+    """`[batches, 3]` sentences and longest lengths of the micro-batches of an epoch, and the shapes for them."""
+    sampler.set_epoch(epoch)
+    sizes = np.array([[len(batch), *lengths[:, batch].max(1)] for batch in sampler])
+    return sizes, sampler.pad(sizes)
+
+
+@given(mixtures(DIVISIBLE), BUDGET, BUDGET, st.sampled_from(MANY), st.integers(1, 4), st.integers(1, 5))
+def test_few_shapes_hold_the_micro_batches_of_all_epochs(
+    mixture, source_tokens, target_tokens, parts, window, max_shapes
+):
+    lengths, mixed = mixture
+    options = {"num_parts": parts, "window": window, "mixed": mixed}
+    batches = sampler(lengths, source_tokens, target_tokens, max_shapes=max_shapes, **options)
+    assert len(batches.shapes) <= max_shapes
+    for epoch in range(3):
+        sizes, padded = padded_sizes(batches, np.array(lengths).T, epoch)
+        assert (sizes <= padded).all()
+        assert {*map(tuple, padded.tolist())} <= {*map(tuple, batches.shapes.tolist())}
+        if epoch == 0:
+            real = np.array(lengths)[list(chain(*batches))].sum()
+            assert batches.padding_share == pytest.approx(1 - real / (padded[:, 0] @ padded[:, 1:]).sum())
+
+
+def real_lengths(shared_data: Path, files: str) -> np.ndarray:
+    """`[2, pairs]` lengths of a corpus, in pieces of words of at most six letters."""
+    sides = [read_lines(shared_data / files.format(side)) for side in ("en", files.split("/")[0][-2:])]
+    return np.array([[len(re.findall(r"\w{1,6}|[^\w\s]", line)) + 1 for line in side] for side in sides])
+
+
+@pytest.mark.parametrize(
+    ("files", "budget"),
+    [
+        ("multi30k_en-de-fr/train.{}.gz", 4096),
+        ("multi30k_en-de-fr/train.{}.gz", 6000),
+        ("tatoeba_en-fr/train.{}.gz", 6000),
+        ("tatoeba_en-fr/train.{}.gz", 25_000),
+    ],
+)
+def test_few_shapes_compute_little_more_of_a_real_corpus(shared_data, files, budget):
+    lengths = real_lengths(shared_data, files)
+    plain, shaped = (TokenBudgetBatchSampler(*lengths, budget, budget, max_shapes=shapes) for shapes in (None, 24))
+    computed = []
+    for batches in (plain, shaped):
+        _, padded = padded_sizes(batches, lengths, 1)
+        computed.append((padded[:, 0] @ padded[:, 1:]).sum())
+    assert len({*map(tuple, padded.tolist())}) <= 24
+    assert computed[1] <= 1.08 * computed[0]
+    assert (padded[:, :1] * padded[:, 1:] <= budget).all()
+    assert len(shaped) == pytest.approx(len(plain), rel=0.02)  # global batches have as many tokens
+
+
+def test_a_collator_fills_the_shape_with_ignored_labels(tokenizer):
+    lengths = [(5, 4), (3, 6), (4, 4)]
+    batches = sampler(lengths, 18, 18, max_shapes=1)
+    rows = [{"input_ids": [7] * source, "labels": [9] * target} for source, target in lengths]
+    collate = PaddedCollator(DataCollatorForSeq2Seq(tokenizer), batches, tokenizer.pad_token_id)
+    batches.shapes = np.array([[4, 8, 9]])
+    batch = collate(rows)
+    assert batch["input_ids"].shape == batch["attention_mask"].shape == (4, 8)
+    assert batch["labels"].shape == (4, 9)
+    assert batch["attention_mask"].sum(1).tolist() == [5, 3, 4, 5]  # no sentence without tokens
+    assert torch.equal(batch["input_ids"] == 7, batch["attention_mask"] == 1)
+    assert batch["labels"].ne(-100).sum(1).tolist() == [4, 6, 4, 0]
 
 
 # Parts of a batch, each with the cost of its time: a target token takes about twice that of a source token.

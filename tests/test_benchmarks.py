@@ -1,10 +1,14 @@
 """The benchmarks: what they refuse, the tables that they write, and the published ones."""
 
 import dataclasses
+import gzip
 import json
+import os
 import re
 import shutil
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -66,7 +70,7 @@ def test_a_published_table_is_made_of_the_record_beside_it(name, record):
 
 
 def test_tables_and_pictures_can_be_made_again_of_their_records(tmp_path):
-    names = ("speedrun", "table1")
+    names = ("compiled", "speedrun", "table1")
     for name in names:
         shutil.copy(PUBLISHED / f"{name}.json", tmp_path)
     call_recipe("benchmarks/redraw.py", "--output", tmp_path)
@@ -112,6 +116,23 @@ def test_train_measures_each_system_on_whole_batches_of_the_corpus(tmp_path):
         assert 0 <= row.padding_share < 0.5
         assert row.peak_bytes > 4 * 8000 * 128 * 4  # weights, gradients and moments of the embeddings alone
         assert f"| {row.system} | {statistics.median(row.target_tokens_per_second):,.0f} |" in shown
+
+
+@pytest.mark.system
+def test_parts_for_a_gpu_are_rehearsed_on_a_cpu(tmp_path):
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    write_pairs(phrasebook("validation")[:100], data / "train.en", data / "train.de")
+    for language in ("en", "de"):
+        (data / f"train.{language}.gz").write_bytes(gzip.compress((data / f"train.{language}").read_bytes()))
+    environment = {**os.environ, "REHEARSAL": "1", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    script = REPOSITORY / "recipes" / "benchmarks" / "gpu.sh"
+    subprocess.run(["bash", script, data, out, "curves"], env=environment, check=True)
+    record = recipe_module("benchmarks/compiled.py").CompiledRecord.load(out / "compiled.json")
+    assert record.compiled.graphs[-1] == 1
+    assert 1 < record.compiled.shapes <= 24
+    assert len(record.compiled.losses) == len(record.eager.losses) == 2
+    assert (out / "compiled.png").stat().st_size > 10_000
 
 
 def test_checkouts_in_folders_of_one_name_are_rows_of_their_own(tmp_path):

@@ -1,4 +1,4 @@
-"""Write the tables and pictures of speedrun.py and table1.py again from their records, without measuring.
+"""Write the tables and pictures of compiled.py, speedrun.py and table1.py again from their records, without measuring.
 
 python recipes/benchmarks/redraw.py
 """
@@ -6,6 +6,7 @@ python recipes/benchmarks/redraw.py
 from pathlib import Path
 from types import ModuleType
 
+import compiled
 import speedrun
 import table1
 from benchmark import BenchmarkArguments, run_benchmark
@@ -24,6 +25,7 @@ def redraw(name: str, record: type[Record], module: ModuleType) -> None:
 
 
 def main() -> None:
+    redraw("compiled", compiled.CompiledRecord, compiled)
     redraw("speedrun", speedrun.SpeedrunRecord, speedrun)
     redraw("table1", table1.Table1Record, table1)
 

@@ -61,16 +61,22 @@ ALLOCATOR = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), 
 
 
 @dataclass
-class Arguments(DeviceArguments):
-    """Options of the benchmark."""
+class CorpusArguments(DeviceArguments):
+    """Options of a benchmark that trains on a corpus."""
 
     source: str = option(MISSING, "Source sentences to train on, one a line.")
     target: str = option(MISSING, "Their translations.")
+    vocab_size: int = option(8000, "Entries of the vocabulary; a model may have more.", COUNT)
+    tokens: int = option(1500, "Source and target tokens of a batch.", COUNT)
+
+
+@dataclass
+class Arguments(CorpusArguments):
+    """Options of the benchmark."""
+
     release: list[str] = option([], "Other checkouts of this package, to compare with.")
     sizes: list[str] = option(["small", "base"], f"Sizes of the model, of {', '.join(SIZES)}.")
     precisions: list[str] = option([*TYPES], f"Types to compute in, of {', '.join(TYPES)}.")
-    vocab_size: int = option(8000, "Entries of the vocabulary; a model may have more.", COUNT)
-    tokens: int = option(1500, "Source and target tokens of a batch.", COUNT)
     seconds: float = option(4.0, "Seconds of a turn.", POSITIVE)
     rounds: int = option(3, "Turns of each system.", COUNT)
 
@@ -162,7 +168,7 @@ class Worker:
         return self.result()
 
 
-def prepare(args: Arguments, folder: str) -> None:
+def prepare(args: CorpusArguments, folder: str) -> None:
     """Learn a vocabulary, and write the encoded corpus and the tokenizer into a folder."""
     corpus = load_parallel_corpus([args.source, args.target], "source", "target")
     texts = sentences(corpus.select(range(min(len(corpus), 20_000))), ["source", "target"])
@@ -189,11 +195,16 @@ def speed(system: str, turns: list[Turn], config: VaswaniConfig) -> Speed:
     )
 
 
-def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTable:
-    """Measure all systems with one size and type, in turn."""
+def model_sizes(size: str, vocab_size: int) -> dict[str, int]:
+    """Arguments of `VaswaniConfig` for one of `SIZES`."""
     layers, d_model, d_ff, heads, vocabulary = SIZES[size]
     sizes = {"encoder_layers": layers, "decoder_layers": layers, "d_model": d_model, "d_ff": d_ff, "num_heads": heads}
-    sizes["vocab_size"] = max(vocabulary, args.vocab_size)
+    return sizes | {"vocab_size": max(vocabulary, vocab_size)}
+
+
+def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTable:
+    """Measure all systems with one size and type, in turn."""
+    sizes = model_sizes(size, args.vocab_size)
     rates: list[float] = []
     with ExitStack() as exit_stack:
         workers = {}
@@ -202,6 +213,8 @@ def compare(args: Arguments, size: str, precision: str, folder: str) -> SpeedTab
             workers[name] = Worker(name, work, package, exit_stack)
         for worker in workers.values():
             worker.result()  # a step to warm up
+            if args.device == "cuda":
+                worker.train(args.seconds)  # a graph is captured for each shape
         measured: dict[str, list[Turn]] = {name: [] for name in workers}
         for _ in track(range(args.rounds), f"{size}, {precision}"):
             rates.append(sustained_rate(args.device, TYPES[precision]))

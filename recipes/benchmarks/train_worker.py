@@ -154,14 +154,16 @@ class Turns(TrainerCallback):
 def train_ours(work: Work, turns: Turns, folder: str, **options: Any) -> None:
     options |= work.options(folder)
     arguments = VaswaniTrainingArguments(**options, source_tokens=work.tokens, target_tokens=work.tokens)
-    trainer = VaswaniTrainer(
+    trainer: Any = VaswaniTrainer(
         VaswaniForConditionalGeneration(work.config()),
         arguments,
         train_dataset=work.corpus(),
         processing_class=work.tokenizer(),
         callbacks=[NoamSchedule(WARMUP), turns],
     )
-    trainer.data_collator = turns.counted(trainer.data_collator)
+    loader = trainer.get_train_dataloader()  # which may pad what the collator returns
+    loader.base_dataloader.collate_fn = turns.counted(loader.base_dataloader.collate_fn)
+    trainer.get_train_dataloader = lambda: loader
     trainer.train()
 
 

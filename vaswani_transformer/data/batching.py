@@ -1,10 +1,14 @@
 """Section 5.1 of the paper: batches of sentence pairs of similar length, about 25,000 tokens on each side."""
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import torch
+from torch.nn import functional as F
 
 
 # Time of a target token relative to a source token: in the base model the decoder's layers and the logits have about
@@ -155,6 +159,7 @@ def plan_batches(
     source_tokens: int,
     target_tokens: int,
     window: int = 1,
+    max_windows: int | None = None,
 ) -> BatchPlan:
     """Divide a corpus into global batches within a budget of tokens for each side, padding included.
 
@@ -165,6 +170,8 @@ def plan_batches(
         target_tokens: Budget of target tokens of a batch.
         window: Number of batches that exchange pairs. The last window, with the shortest sentences, may have more
             batches, or fewer.
+        max_windows: Upper limit of the number of windows. If there would be more, windows have more batches. All
+            windows then need about the same padding to the size of their largest pair.
 
     Raises:
         ValueError: There are no sentences, one alone exceeds the budget, or the window is below 1.
@@ -183,17 +190,47 @@ def plan_batches(
             )
     sizes = pair_sizes(source, target, source_tokens, target_tokens)
     order = np.lexsort((-source, -target, -sizes))  # the last key is the primary one
+    sizes, capacity = sizes[order], source_tokens * target_tokens
+    windows, starts = _cut_windows(sizes, capacity, window)
+    if max_windows is not None and len(windows) - 1 > max_windows:
+        one_window = int(sizes[0]) * len(sizes)
+
+        def are_few(padding: int) -> bool:
+            return len(_cut_windows(sizes, capacity, window, padding)[0]) - 1 <= max_windows
+
+        padding = bisect_left(range(one_window), True, key=are_few)
+        windows, starts = _cut_windows(sizes, capacity, window, padding)
+    return BatchPlan(order, np.asarray(windows), np.asarray(starts))
+
+
+def _cut_windows(
+    sizes: np.ndarray, capacity: int, window: int, padding: int | None = None
+) -> tuple[list[int], list[int]]:
+    """`[windows + 1]` where each window begins, and `[batches + 1]` where each batch begins.
+
+    Args:
+        sizes: `[pairs]` descending sizes.
+        capacity: Largest size of a batch, the number of its pairs times the size of the window's largest pair.
+        window: Batches of a window.
+        padding: A window gets more batches until raising the sizes of its pairs to the largest would add more than
+            this to their sum.
+    """
+    until = np.append(0, np.cumsum(sizes))  # sum of the sizes before each pair
     windows, starts = [0], [0]
-    while windows[-1] < len(order):
+    while windows[-1] < len(sizes):
         first = windows[-1]
-        count = source_tokens * target_tokens // int(sizes[order[first]])  # pairs of a batch
+        count = capacity // int(sizes[first])  # pairs of a batch
         end = first + count * window
-        if end + count > len(order):  # the rest would not fill a batch of these pairs
-            end = len(order)
+        if padding is not None:
+            ends = np.arange(first, len(sizes) + 1, count)
+            paddings = (ends - first) * sizes[first] - (until[ends] - until[first])
+            end = max(end, int(ends[np.searchsorted(paddings, padding, side="right") - 1]))
+        if end + count > len(sizes):  # the rest would not fill a batch of these pairs
+            end = len(sizes)
         batches = -(-(end - first) // count)
         windows.append(end)
         starts += [first + (end - first) * number // batches for number in range(1, batches + 1)]
-    return BatchPlan(order, np.asarray(windows), np.asarray(starts))
+    return windows, starts
 
 
 def pair_sizes(source: np.ndarray, target: np.ndarray, source_tokens: int, target_tokens: int) -> np.ndarray:
@@ -212,6 +249,8 @@ class TokenBudgetBatchSampler:
       windows of similar length: two pairs of a batch meet again in about 1 of every `window` epochs. It draws other
       pairs of the same sizes from the corpora that are mixed in (see `Mixture`).
     - The costliest batch opens the first epoch: if memory is insufficient, training fails at once.
+    - With `max_shapes`, micro-batches can be padded to few shapes, the same in all epochs. The parts of a batch then
+      have equal numbers of pairs.
 
     Args:
         source_lengths, target_lengths: Tokens of each sentence.
@@ -222,8 +261,11 @@ class TokenBudgetBatchSampler:
         window: Number of batches that exchange pairs of similar length each epoch: the option `batch_window`. Larger
             windows mix better; smaller ones pad less.
         mixed: Corpora to draw pairs from, after the training corpus; by default every pair occurs once an epoch.
+        max_shapes: Upper limit of the number of shapes, for a step that is compiled or captured for each of them.
 
     Attributes:
+        shapes: `[shapes, 3]` sentences, source length and target length to pad micro-batches to; None without
+            `max_shapes`.
         padding_share: Share of padding among the tokens of the first epoch's micro-batches.
 
     Raises:
@@ -240,6 +282,7 @@ class TokenBudgetBatchSampler:
         seed: int = 0,
         window: int = 4,
         mixed: Sequence[MixedCorpus] = (),
+        max_shapes: int | None = None,
     ) -> None:
         self.num_parts = num_parts
         self.seed = seed
@@ -247,9 +290,10 @@ class TokenBudgetBatchSampler:
         # A slice: reading a column of a dataset row by row is slow.
         source, target = (np.asarray(lengths[:], dtype=np.int64) for lengths in (source_lengths, target_lengths))
         self._source, self._target = source.astype(np.int32), target.astype(np.int32)
-        self._mixture = Mixture(pair_sizes(source, target, source_tokens, target_tokens), mixed)
+        sizes = pair_sizes(source, target, source_tokens, target_tokens)
+        self._mixture = Mixture(sizes, mixed)
         rows = self._mixture.largest
-        self.plan = plan_batches(source[rows], target[rows], source_tokens, target_tokens, window)
+        self.plan = plan_batches(source[rows], target[rows], source_tokens, target_tokens, window, max_shapes)
         smallest = np.diff(self.plan.starts).min()
         if smallest < num_parts:
             raise ValueError(
@@ -257,9 +301,11 @@ class TokenBudgetBatchSampler:
                 f"{num_parts} micro-batches, one for each process and accumulation step, or virtual rank; raise the "
                 f"budget, or lower processes, gradient_accumulation_steps, virtual_ranks or max_length"
             )
+        self.shapes = None if max_shapes is None else self._window_shapes(sizes)
         pairs, part_starts, _ = self._deal(0)
         tokens = self._source[pairs].sum() + self._target[pairs].sum()
-        self.padding_share = 1.0 - float(tokens) / float(sum(map(np.sum, self._padded_sizes(pairs, part_starts))))
+        count, longest_source, longest_target = self.pad(self._sizes(pairs, part_starts)).T
+        self.padding_share = 1.0 - float(tokens) / float((count * (longest_source + longest_target)).sum())
 
     def __len__(self) -> int:
         return self.batches * self.num_parts
@@ -295,18 +341,73 @@ class TokenBudgetBatchSampler:
         pairs = self._mixture.draw(np.random.default_rng((self.seed, epoch, 1)))[places]
         numbers = np.repeat(np.arange(len(starts) - 1), np.diff(starts))  # [pairs]
         pairs = pairs[np.lexsort((self._source[pairs], self._target[pairs], numbers))]
-        part_starts = divide_batches(starts, self._source[pairs], self._target[pairs], self.num_parts)
+        if self.shapes is None:
+            part_starts = divide_batches(starts, self._source[pairs], self._target[pairs], self.num_parts)
+        else:
+            parts = np.arange(self.num_parts)
+            equal = starts[:-1, None] + np.diff(starts)[:, None] * parts // self.num_parts  # [batches, parts]
+            part_starts = np.append(equal, starts[-1])
         batches = generator.permutation(len(starts) - 1)
         if epoch == 0:
-            source, target = self._padded_sizes(pairs, starts)
+            count, source, target = self._sizes(pairs, starts).T
             # A target token, with its logits, costs about three times the memory of a source token. Global batches are
             # compared, not their parts, since the order must not depend on the number of parts.
-            costliest = np.argmax(source + 3 * target)
+            costliest = np.argmax(count * (source + 3 * target))
             batches = np.concatenate(([costliest], batches[batches != costliest]))
         return pairs, part_starts, batches
 
-    def _padded_sizes(self, pairs: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Source and target tokens of each batch or part, padding included."""
-        longest = (np.maximum.reduceat(side[pairs], starts[:-1]) for side in (self._source, self._target))
-        source, target = (np.diff(starts) * side for side in longest)
-        return source, target
+    def _sizes(self, pairs: np.ndarray, starts: np.ndarray) -> np.ndarray:
+        """`[batches, 3]` sentences, longest source and longest target of each batch or part."""
+        longest = [np.maximum.reduceat(side[pairs], starts[:-1]) for side in (self._source, self._target)]
+        return np.stack([np.diff(starts), *longest], axis=-1).astype(np.int64)
+
+    def _window_shapes(self, sizes: np.ndarray) -> np.ndarray:
+        """`[windows, 3]` the shape that holds every micro-batch of a window in any epoch."""
+        plan, by_size = self.plan, np.argsort(sizes)
+        largest = sizes[self._mixture.largest][plan.order[plan.windows[:-1]]]
+        last = np.searchsorted(sizes[by_size], largest, side="right") - 1  # of the pairs that a window may draw
+        longest = [np.maximum.accumulate(side[by_size])[last] for side in (self._source, self._target)]
+        counts = np.maximum.reduceat(np.diff(plan.starts), np.searchsorted(plan.starts, plan.windows[:-1]))
+        return np.stack([-(-counts // self.num_parts), *longest], axis=-1)
+
+    def pad(self, sizes: np.ndarray) -> np.ndarray:
+        """The smallest of `shapes` that holds each micro-batch of `sizes` `[..., 3]`; the sizes themselves without."""
+        if self.shapes is None:
+            return sizes
+        holds = (self.shapes >= sizes[..., None, :]).all(-1)  # [..., shapes]
+        tokens = self.shapes[:, 0] * self.shapes[:, 1:].sum(-1)
+        return self.shapes[np.where(holds, tokens, tokens.max() + 1).argmin(-1)]
+
+
+@dataclass(frozen=True)
+class PaddedCollator:
+    """Pads micro-batches to the shapes of their sampler.
+
+    Missing sentences are copies of the first one, whose labels the loss ignores: attention would not be defined in a
+    sentence without tokens.
+
+    Attributes:
+        collate: Makes a micro-batch of rows with `input_ids` and `labels`.
+        sampler: A sampler with `max_shapes`.
+        pad_token_id: Pads tokens on the right.
+    """
+
+    collate: Callable[[list], Any]
+    sampler: TokenBudgetBatchSampler
+    pad_token_id: int
+
+    def __call__(self, rows: list) -> dict[str, torch.Tensor]:
+        size = [len(rows), *(max(len(row[name]) for row in rows) for name in ("input_ids", "labels"))]
+        count, source, target = self.sampler.pad(np.array(size)).tolist()
+        ignored = {**rows[0], "labels": [-100] * len(rows[0]["labels"])}
+        batch = self.collate([*rows, *[ignored] * (count - len(rows))])
+        sides = {
+            "input_ids": (source, self.pad_token_id),
+            "attention_mask": (source, 0),
+            "decoder_input_ids": (target, self.pad_token_id),
+            "labels": (target, -100),
+        }
+        for name, (length, padding) in sides.items():
+            if name in batch:
+                batch[name] = F.pad(batch[name], (0, length - batch[name].shape[1]), value=padding)
+        return batch

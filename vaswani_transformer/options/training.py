@@ -268,7 +268,11 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         None, "Noise on embeddings (NEFTune).", decides="weights", is_shown=False
     )
     tf32: bool | None = option(None, "Use TF32 for products in float32, on a GPU.", decides="weights", is_shown=False)
-    torch_compile: bool = option(False, "Compile the model; faster on a GPU.", decides="weights")
+    torch_compile: bool = option(
+        False,
+        "Compile the training step, for batches of at most 24 shapes; a GPU replays it as CUDA graphs.",
+        decides="weights",
+    )
     weight_decay: float = option(0.0, "Weight decay of the optimizer.", NOT_NEGATIVE, decides="weights", paper=0.0)
     average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None, paper=(5, 20))
     num_train_epochs: float = option(

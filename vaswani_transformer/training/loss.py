@@ -69,14 +69,22 @@ class LabelSmoothedLoss:
             labels: `[batch, target]`, -100 at positions to ignore.
             num_items_in_batch: Divisor of the sum; by default the number of these labels.
         """
+        loss, likelihood = self.losses(outputs, labels, num_items_in_batch)
+        return self.record(loss, likelihood) if torch.is_grad_enabled() else likelihood
+
+    def losses(
+        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss and the plain negative log-likelihood, both divided; arguments as in a call."""
         logits, labels = outputs["logits"].flatten(0, 1).float(), labels.flatten()
         divisor = labels.ne(-100).sum() if num_items_in_batch is None else num_items_in_batch
         loss, likelihood = SmoothedCrossEntropy.apply(logits, labels, self.epsilon)
-        likelihood = likelihood / divisor
-        if not torch.is_grad_enabled():
-            return likelihood
+        return spread_non_finite(loss / divisor), likelihood / divisor
+
+    def record(self, loss: torch.Tensor, likelihood: torch.Tensor) -> torch.Tensor:
+        """Add the likelihood of a training batch to the sum of `take_likelihood`; the result is the loss."""
         self._likelihoods = self._likelihoods + likelihood
-        return spread_non_finite(loss / divisor)
+        return loss
 
     def take_likelihood(self) -> torch.Tensor:
         """The plain negative log-likelihood, divided like the loss, summed over training batches since the last call.

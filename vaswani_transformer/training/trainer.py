@@ -18,7 +18,7 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedModel, Seq2SeqTrainer
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput
 
-from ..data.batching import MixedCorpus, TokenBudgetBatchSampler
+from ..data.batching import MixedCorpus, PaddedCollator, TokenBudgetBatchSampler
 from ..options.training import VaswaniTrainingArguments
 from ..system.console import errors_begin_with
 from ..system.files import file_errors_as_os_error, publish
@@ -40,6 +40,10 @@ from .costs import training_flops
 from .divergence import DivergenceGuard
 from .loss import CorpusLikelihood, LabelSmoothedLoss
 from .muon import Muon, parameter_groups
+
+
+# Shapes of batches for `torch_compile`; CUDA graphs of a shape take memory, and two steps to warm up.
+_MAX_SHAPES = 24
 
 
 class VaswaniTrainer(Seq2SeqTrainer):
@@ -146,6 +150,7 @@ class VaswaniTrainer(Seq2SeqTrainer):
             seed=args.seed if args.data_seed is None else args.data_seed,
             window=args.batch_window,
             mixed=mixed,
+            max_shapes=_MAX_SHAPES if args.torch_compile else None,
         )
 
     @cached_property
@@ -156,7 +161,10 @@ class VaswaniTrainer(Seq2SeqTrainer):
         rows = self.train_dataset
         if self.args.remove_unused_columns:
             rows = rows.select_columns(sorted({"input_ids", "attention_mask", "labels"} & {*rows.column_names}))
-        return self.accelerator.prepare(self.make_train_loader(rows, self.batch_sampler, self.data_collator))
+        collate = self.data_collator
+        if self.args.torch_compile:
+            collate = PaddedCollator(collate, self.batch_sampler, self.model.config.pad_token_id)
+        return self.accelerator.prepare(self.make_train_loader(rows, self.batch_sampler, collate))
 
     def make_train_loader(self, rows: Any, batch_sampler: Any, collate: Callable[[list], Any]) -> DataLoader:
         """The loader of all processes' micro-batches; accelerate gives each process its share."""
@@ -199,18 +207,38 @@ class VaswaniTrainer(Seq2SeqTrainer):
             self.totals.target_tokens = self.totals.target_tokens + torch.as_tensor(num_items).long()
         return batches, num_items
 
-    def compute_loss(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """Make the decoder's inputs if the collator did not: transformers withholds the labels from the model.
+    @cached_property
+    def _compiled_losses(self) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+        """Model and loss in one graph for all shapes; a GPU replays it as CUDA graphs, captured for each shape."""
+        args, mode = self.args, self.args.torch_compile_mode
+        # The next replay overwrites the gradients, so that others could not be added to them.
+        is_added = args.gradient_accumulation_steps > 1 or args.virtual_ranks is not None
+        if mode is None and args.device.type == "cuda" and not is_added:
+            mode = "reduce-overhead"
+        return torch.compile(self._model_losses, backend=args.torch_compile_backend, mode=mode)
 
-        For compilation, mark all sizes as dynamic: otherwise each new shape, or two equal sizes, would need a graph.
-        """
+    def _model_losses(
+        self, model: torch.nn.Module, inputs: dict[str, Any], labels: torch.Tensor, num_items: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.compute_loss_func.losses(model(**inputs), labels, num_items)
+
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> Any:
+        """Make the decoder's inputs if the collator did not: transformers withholds the labels from the model."""
         if "labels" in inputs and "decoder_input_ids" not in inputs:
             inputs["decoder_input_ids"] = self.model.prepare_decoder_input_ids_from_labels(inputs["labels"])
-        if self.args.torch_compile:
-            for tensor in inputs.values():
-                for dimension in range(tensor.dim()):
-                    torch._dynamo.maybe_mark_dynamic(tensor, dimension)
-        return super().compute_loss(model, inputs, *args, **kwargs)
+        if not self.args.torch_compile or not model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        for tensor in inputs.values():
+            for dimension in range(tensor.dim()):  # otherwise each new shape, or two equal sizes, would need a graph
+                torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+        labels = inputs.pop("labels")
+        return self.compute_loss_func.record(*self._compiled_losses(model, inputs, labels, num_items_in_batch))
 
     def floating_point_ops(self, inputs: Any) -> float:
         """Count operations by the shapes of a micro-batch; transformers estimates 6 for each weight and token."""
