@@ -101,11 +101,11 @@ def start_processes(program: str, options: Namespace) -> None:
         "ACCELERATE_USE_CPU": "true",
         "OMP_NUM_THREADS": str(threads),
     }
+    command = [sys.executable, *sys.orig_argv[1:]]
     # Set before the imports of a process, so that it does not wait for this one if this one ends meanwhile.
-    end = partial(end_with_parent, signal.SIGKILL) if sys.platform == "linux" else None
-    for rank in range(1, count):
-        numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), LAUNCHER: "SIGKILL"}
-        command, environment = [sys.executable, *sys.orig_argv[1:]], {**os.environ, **numbers}
+    end = partial(end_with_parent, signal.SIGKILL)
+    for rank in map(str, range(1, count)):
+        environment = {**os.environ, "RANK": rank, "LOCAL_RANK": rank, LAUNCHER: "SIGKILL"}
         _started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=end))
 
 
