@@ -9,7 +9,7 @@ program. After each one the same command is given again with `--resume`. Without
 its number of processes; with it, the number is drawn anew after each kill.
 
 A training passes if the digests of its averaged model and of its last checkpoint, and the logged steps with their
-losses, are those of the undisturbed one. The program ends with status 1 if one does not.
+losses, are those of the undisturbed one. The first that does not pass ends the program with an error.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -46,10 +46,6 @@ SETTINGS = {
 PATIENCE = 300.0  # seconds until a training counts as hanging
 
 
-class TrialError(Exception):
-    """A training that did not end as the undisturbed one."""
-
-
 def outcome(output_dir: Path) -> dict[str, object]:
     """Results that must not depend on interruptions: averaged and last weights, and the log of each step."""
     last = output_dir / f"checkpoint-{STEPS}"
@@ -61,49 +57,39 @@ def outcome(output_dir: Path) -> dict[str, object]:
     }
 
 
-@dataclass
 class Training:
     """The recipe on the corpus of a folder, in which it makes the output directory."""
 
-    folder: Path
-    name: str
-    virtual_ranks: int = 0  # of elastic training; 0 for none
-    ranks: list[subprocess.Popen] = field(default_factory=list)
-
-    @property
-    def output_dir(self) -> Path:
-        return self.folder / self.name
+    def __init__(self, folder: Path, name: str, virtual_ranks: int) -> None:
+        self.folder, self.output_dir = folder, folder / name
+        self.settings = {**SETTINGS, "output_dir": self.output_dir, "virtual_ranks": virtual_ranks or None}
+        self.ranks: list[subprocess.Popen] = []
+        self.saves: set[str] = set()
 
     def start(self, processes: int, resume: bool) -> None:
-        settings: dict[str, object] = {**SETTINGS, "output_dir": self.output_dir, "resume": resume}
-        if self.virtual_ranks:
-            settings["virtual_ranks"] = self.virtual_ranks
-        command = [TRAIN_WMT, *option_words(settings)]
+        command, self.saves = [TRAIN_WMT, *option_words({**self.settings, "resume": resume})], set()
         if processes == 1:
             self.ranks = [start_python(command, folder=self.folder)]
         else:
             self.ranks = start_ranks(command, processes, folder=self.folder)
 
-    def ended(self) -> bool:
-        """Whether all ranks have ended; raises if one has failed."""
-        codes = [rank.poll() for rank in self.ranks]
-        if any(codes):
-            raise TrialError(f"{self.name}: exit status {codes}\n" + "\n".join(self.kill()))
-        return None not in codes
-
     def wait(self, until: Callable[[], bool], seconds: float = PATIENCE) -> bool:
-        """Wait for a condition or the time; returns whether the ranks still run."""
+        """Wait for a condition or the time; returns whether the ranks still run, and raises if one has failed."""
         end = time.monotonic() + seconds
-        while not self.ended():
+        while True:
+            codes = [rank.poll() for rank in self.ranks]
+            if any(codes):
+                raise RuntimeError(f"{self.output_dir}: exit status {codes}\n" + "\n".join(self.kill()))
+            if None not in codes:
+                return False
             if until() or time.monotonic() > end:
                 return True
             time.sleep(0.001)
-        return False
 
     def finish(self) -> dict[str, object]:
         if self.wait(lambda: False):
             self.kill()
-            raise TrialError(f"{self.name}: has not ended after {PATIENCE:.0f} s")
+            raise RuntimeError(f"{self.output_dir}: has not ended after {PATIENCE:.0f} s")
         return outcome(self.output_dir)
 
     def kill(self) -> list[str]:
@@ -119,43 +105,34 @@ class Training:
             return {path.name for path in (self.output_dir / "_incomplete").glob("checkpoint-*")}
         return set()
 
-
-def kill_once(training: Training, kills: list[str], seconds: float, chance: random.Random) -> bool:
-    """Kill a training that has just begun, in the way that is last in `kills`, and take that off the list.
-
-    Returns False if the training has ended before; `seconds` is the time that it would take. A save may be quicker than
-    its kill, which then stays on the list.
-    """
-    if kills[-1] == "at a random moment":
-        if not training.wait(lambda: False, chance.uniform(0, seconds)):
-            return False
-        training.kill()
-        kills.pop()
-        return True
-    seen: set[str] = set()
-    number = chance.randint(1, 2)
-
-    def reached() -> bool:
-        seen.update(training.unfinished())
-        return len(seen) >= number
-
-    if not training.wait(reached):
-        return False
-    time.sleep(chance.uniform(0, 0.03))
-    training.kill()
-    if training.unfinished():
-        kills.pop()
-    return True
+    def has_begun_saves(self, number: int) -> bool:
+        """Whether so many saves have begun since the start."""
+        self.saves |= self.unfinished()
+        return len(self.saves) >= number
 
 
 def killed_and_resumed(
     training: Training, processes: Callable[[], int], kills: list[str], seconds: float, chance: random.Random
 ) -> dict[str, object]:
-    """The outcome of a training that is killed until it once ends before it is."""
+    """The outcome of a training that is killed, as the end of `kills` says, until it once ends before it is.
+
+    A kill that has come leaves the list; `seconds` is the time that the training would take.
+    """
     training.start(processes(), resume=False)
-    while kills and kill_once(training, kills, seconds, chance):
+    while kills:
+        in_save = kills[-1] == "in a save"
+        if in_save:
+            still_runs = training.wait(partial(training.has_begun_saves, chance.randint(1, 2)))
+            time.sleep(chance.uniform(0, 0.03))
+        else:
+            still_runs = training.wait(lambda: False, chance.uniform(0, seconds))
+        if not still_runs:
+            break
+        training.kill()
+        if not in_save or training.unfinished():  # a save may be quicker than its kill
+            kills.pop()
         if (training.output_dir / "all_results.json").exists():  # killed when all was done
-            return outcome(training.output_dir)
+            break
         training.start(processes(), resume=any(training.output_dir.glob("checkpoint-*")))
     return training.finish()
 
@@ -163,18 +140,17 @@ def killed_and_resumed(
 def trials(
     folder: Path, processes: Callable[[], int], kills: list[str], virtual_ranks: int, chance: random.Random
 ) -> int:
-    """Kill and resume trainings until `kills` is empty; each must end as the undisturbed one does.
+    """Kill and resume trainings until `kills` is empty; the number of trainings, which all end as the undisturbed one.
 
-    Returns:
-        The number of trainings.
+    Raises:
+        RuntimeError: A training ended otherwise.
     """
     reference = Training(folder, "undisturbed", virtual_ranks)
     reference.start(1 if virtual_ranks else processes(), resume=False)
-    began = time.monotonic()  # the libraries have been imported
+    began = time.monotonic()
     expected = reference.finish()
     seconds = time.monotonic() - began
-    if [line[0] for line in expected["logs"]] != list(range(1, STEPS + 1)):
-        raise TrialError(f"undisturbed: not every step was logged: {expected['logs']}")
+    assert [line[0] for line in expected["logs"]] == [*range(1, STEPS + 1)], "not every step was logged"
     trainings = 0
     while kills:
         training = Training(folder, f"training-{trainings}", virtual_ranks)
@@ -183,20 +159,16 @@ def trials(
         finally:
             training.kill()
         if result != expected:
-            raise TrialError(f"{training.name}: {result}\ndiffers from undisturbed: {expected}")
+            raise RuntimeError(f"{training.output_dir}: {result}\ndiffers from undisturbed: {expected}")
         trainings += 1
-        print(f"{training.name} ended as the undisturbed one; {len(kills)} kills to come", file=sys.stderr)
+        print(f"training {trainings} ended as the undisturbed one; {len(kills)} kills to come", file=sys.stderr)
         shutil.rmtree(training.output_dir)
     shutil.rmtree(reference.output_dir)
     return trainings
 
 
 def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder: Path) -> Iterator[str]:
-    """All trials; yields a line for each kind of training.
-
-    Raises:
-        TrialError: A training did not end as the undisturbed one.
-    """
+    """All trials; yields a line for each kind of training."""
     chance = random.Random(seed)
     write_splits(folder, train=300, test=4)
     groups = [processes] if virtual_ranks else [[count] for count in processes]
@@ -205,7 +177,7 @@ def run(kills: int, processes: list[int], virtual_ranks: int, seed: int, folder:
         in_saves = share - share // 2
         left = ["in a save"] * in_saves + ["at a random moment"] * (share // 2)
         chance.shuffle(left)
-        trainings = trials(folder, lambda group=group: chance.choice(group), left, virtual_ranks, chance)  # type: ignore[misc]
+        trainings = trials(folder, partial(chance.choice, group), left, virtual_ranks, chance)
         kind = f"{virtual_ranks} virtual ranks on {group}" if virtual_ranks else f"{group[0]}"
         yield (
             f"{kind} processes: {in_saves} kills in saves, {share // 2} at random moments; "
@@ -222,11 +194,8 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="kill-trials-") as folder:
         os.environ.update(HF_DATASETS_CACHE=f"{folder}/datasets", HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1")
-        try:
-            for line in run(args.kills, args.processes, args.virtual_ranks, args.seed, Path(folder)):
-                print(line, flush=True)
-        except TrialError as error:
-            sys.exit(f"kill_trials.py: {error}")
+        for line in run(args.kills, args.processes, args.virtual_ranks, args.seed, Path(folder)):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -38,14 +38,12 @@ def test_a_name_is_capitalised_inside_both_sides_and_nowhere_in_lower_case():
     [
         ("capitals", ("Use %s in <b>Köln</b>.", "%s, Straße."), ("USE %s IN <b>KÖLN</b>.", "%s, STRASSE.")),
         ("capitals", ("Please call.", "请回电。"), ("PLEASE CALL.", "请回电。")),
-        ("capitals", ("请回电。", "Please call."), None),
         ("capitals", ("<b>请 Tomoki 回电。</b> www.a.org", "<b>Call Tomoki.</b> www.a.org"), None),
         ("title case", ("I don't know {name}.", "J'ignore {name}."), ("I Don't Know {name}.", "J'ignore {name}.")),
         ("title case", ("a", "ṣé ẹ̀kọ́ Le\u0301ko\u0301."), ("A", "Ṣé Ẹ̀kọ́ Le\u0301ko\u0301.")),
         ("final mark", ("Who is it?", "Qui est-ce ?"), ("Who is it", "Qui est-ce")),
         ("final mark", ("很好。", "Very good!"), ("很好", "Very good")),
         ("final mark", ("At 5 p.m.", "Um 17 Uhr."), None),
-        ("final mark", ("Very good", "Sehr gut."), None),
         ("quotes", ('"It\'s" it.', "C'est ça."), ("“It’s” it.", "C'est ça.")),
         ("quotes", ("“It’s” it.", "C’est ça."), ('"It\'s" it.', "C’est ça.")),
         ("typing errors", ("The cat sat.", "Die Katze saß."), None),
@@ -114,17 +112,12 @@ def test_typing_errors_are_in_few_words_of_the_source_that_are_not_names():
 
 
 def test_one_or_two_changes_are_made_and_a_fourth_are_capitals():
-    changed = [change_pair("It's a dog.", "Es ist ein Hund.", NAMES, random.Random(seed)) for seed in range(1000)]
-    assert all(pair != ("It's a dog.", "Es ist ein Hund.") for pair in changed)
+    pair = "<2de> It's a dog.", "Es ist ein Hund."
+    changed = [change_pair(*pair, NAMES, random.Random(seed)) for seed in range(1000)]
+    assert pair not in changed
+    assert all(source.startswith("<2de> ") for source, _ in changed), "the tag stays"
     assert 0.3 < sum("HUND" in target for _, target in changed) / 1000 < 0.5  # of pairs with 1.5 changes
     assert change_pair(" ", "Ja.", NAMES, random.Random(0)) == (" ", "Ja.")
-
-
-def test_the_tag_of_a_source_stays_at_its_start():
-    for seed in range(200):
-        source, target = change_pair("<2de> It's 12 dogs.", "Es sind 12 Hunde.", NAMES, random.Random(seed))
-        without = change_pair("It's 12 dogs.", "Es sind 12 Hunde.", NAMES, random.Random(seed))
-        assert (source, target) == ("<2de> " + without[0], without[1])
 
 
 def test_a_share_of_a_corpus_is_added_whatever_the_number_of_processes():

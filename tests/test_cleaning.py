@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.data.cleaning import clean_corpus, describe_cleaning, encode_corpus
+from vaswani_transformer.data.cleaning import clean_corpus, encode_corpus
 from vaswani_transformer.data.phrasebook import phrasebook
+from vaswani_transformer.data.prepared_directory import TrainingData
 
 
 BLANKS = ["", " ", "\t\n", "\u3000\u2028"]
@@ -52,15 +53,20 @@ def test_pairs_are_dropped_and_counted_by_the_first_reason(lengths, max_length, 
     assert cleaned["row"][:] == [row for row, reason in enumerate(fates) if reason == "kept"]
 
 
-def test_augmented_pairs_are_told_apart_from_dropped_ones():
-    counts = {"empty": 1, "too_long": 0, "ratio": 2, "kept": 1097}
-    assert describe_cleaning(counts) == "1,097 sentence pairs (dropped: empty 1, too_long 0, ratio 2)"
-    expected = "1,097 sentence pairs (added by augmentation: 100; dropped: empty 1, too_long 0, ratio 2)"
-    assert describe_cleaning({**counts, "augmented": 100}) == expected
-    both = "1,097 sentence pairs (550 in both directions; dropped: empty 1, too_long 0, ratio 2)"
-    assert describe_cleaning(counts, both_directions=True) == both
-    both = both.replace("550 in both directions; ", "500 in both directions; added by augmentation: 100; ")
-    assert describe_cleaning({**counts, "augmented": 100}, both_directions=True) == both
+@pytest.mark.parametrize(
+    ("augmented", "tags", "words"),
+    [
+        (0, None, ""),
+        (100, None, "added by augmentation: 100; "),
+        (0, {"de": 3}, "550 in both directions; "),
+        (100, {"de": 3}, "500 in both directions; added by augmentation: 100; "),
+    ],
+)
+def test_augmented_pairs_are_told_apart_from_dropped_ones(augmented, tags, words):
+    counts = {"empty": 1, "too_long": 0, "ratio": 2, "kept": 1097} | ({"augmented": augmented} if augmented else {})
+    data = TrainingData(None, None, {"train": counts}, {}, {}, tags)
+    expected = f"1,097 sentence pairs ({words}dropped: empty 1, too_long 0, ratio 2)"
+    assert data.describe_cleaning("train") == expected
 
 
 def test_nothing_left_is_refused_with_the_reasons():

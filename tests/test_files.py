@@ -24,12 +24,14 @@ def test_a_file_is_replaced_whole(tmp_path):
     assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("results.json", "grün\n".encode())]
 
 
-def test_a_symbolic_link_stays_and_its_file_is_replaced(tmp_path):
+def test_a_symbolic_link_stays_and_its_file_is_replaced_with_the_same_permissions(tmp_path):
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "elsewhere" / "file")
-    for content in ("one", "two"):
-        atomic_write(tmp_path / "link", content)
-        assert (tmp_path / "elsewhere" / "file").read_text() == content
+    file = tmp_path / "elsewhere" / "file"
+    (tmp_path / "link").symlink_to(file)
+    atomic_write(tmp_path / "link", "one")
+    file.chmod(0o600)
+    atomic_write(tmp_path / "link", "two")
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("two", 0o600)
     assert (tmp_path / "link").is_symlink()
     assert names(tmp_path / "elsewhere") == {"file"}
 
@@ -42,14 +44,6 @@ def test_a_pipe_is_written_and_stays(tmp_path):
         atomic_write(pipe, "text")
         assert received.result(timeout=20) == "text"
     assert pipe.is_fifo()
-
-
-def test_the_permissions_of_a_file_that_is_replaced_stay(tmp_path):
-    file = tmp_path / "file"
-    file.write_text("old")
-    file.chmod(0o600)
-    atomic_write(file, "new")
-    assert (file.read_text(), file.stat().st_mode & 0o777) == ("new", 0o600)
 
 
 def test_the_current_directory_can_be_locked(tmp_path, monkeypatch):
@@ -184,10 +178,8 @@ def test_a_manifest_finds_what_has_changed(tmp_path):
         assert find_damage(tmp_path) == f"{file.name} is missing"
         file.write_bytes(b"content")
     manifest = tmp_path / "manifest.json"
-    manifest.write_bytes(manifest.read_bytes()[:-9])
-    assert find_damage(tmp_path).startswith("manifest.json is damaged: ")
-    for content in ("{}", '{"files": []}', '{"files": {"a": {"size": 1}}}', '{"files": {"a": null}}'):
-        (tmp_path / "manifest.json").write_text(content)
+    for content in ('{"files"', "{}", '{"files": []}', '{"files": {"a": {"size": 1}}}', '{"files": {"a": null}}'):
+        manifest.write_text(content)
         assert find_damage(tmp_path).startswith("manifest.json is damaged: ")
     manifest.unlink()
     assert find_damage(tmp_path) == "manifest.json is missing"

@@ -5,7 +5,7 @@ The changes are like OpusTrainer's modifiers (Bogoychev et al., 2023, https://ar
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -13,7 +13,7 @@ import regex  # its \w has combining marks, which letters of Yoruba have even in
 from datasets import Dataset, concatenate_datasets
 
 from ..model.languages_vaswani import cut_tag
-from .copied_strings import KINDS, copied_strings
+from .copied_strings import KINDS, copied_strings, rewrite
 from .corpora import evenly_spaced
 
 
@@ -40,6 +40,7 @@ _ARTICLES = (
 _NAME = regex.compile(rf"(?<![\w'’-])(?i:{_ARTICLES})[^\W\d_]{{3,}}(?![\w'’-])")
 _INSIDE = regex.compile(r"(?<=[\w,] )" + _NAME.pattern)  # a sentence, not at its start
 _NAME_SAMPLE = 100_000  # pairs
+_LONG_WORD = re.compile(r"[^\W\d_]{5,}")
 _FIRST_LETTER = regex.compile(r"(?<![\w'’])\w")
 _FINAL_MARK = re.compile(r"(?<=[^\s.!?]{2})\s?[.!?。！？।]\s*$")  # not of an abbreviation, such as "p.m."
 _STRAIGHT = str.maketrans("’‘“”„", '\'\'"""')
@@ -105,13 +106,13 @@ def apply_change(kind: str, source: str, target: str, names: Sequence[str], rng:
     """Make one change; the pair is unchanged if it does not apply."""
     match kind:
         case "copies":
-            return _with_other_copies(source, target, names, rng)
+            return _replace_copies(source, target, names, rng)
         case "frame":
             frame, made = rng.choice(_FRAMES), _make(rng.choice(list(_MADE)), rng)
             return frame.format(source, made), frame.format(target, made)
-        case "capitals" | "title case" if _has_case(_rewrite(source, str, lambda *_: "")):
+        case "capitals" | "title case" if _has_case(rewrite(source, str, lambda *_: "")):
             in_case = str.upper if kind == "capitals" else partial(_FIRST_LETTER.sub, lambda match: match[0].upper())
-            return _rewrite(source, in_case), _rewrite(target, in_case)
+            return rewrite(source, in_case), rewrite(target, in_case)
         case "final mark" if _FINAL_MARK.search(source) and _FINAL_MARK.search(target):
             return _FINAL_MARK.sub("", source), _FINAL_MARK.sub("", target)
         case "quotes":
@@ -119,32 +120,36 @@ def apply_change(kind: str, source: str, target: str, names: Sequence[str], rng:
             straight = source.translate(_STRAIGHT)
             return typographic if straight == source else straight, target
         case "typing errors":
-            return _mistype(source, target, rng), target
+            # One of ten words, but none that the target copies.
+            words = [word for word in _LONG_WORD.finditer(source) if word[0] not in target and _has_case(word[0])]
+            chosen = rng.sample(words, min(len(words), 1 + len(words) // 10))
+            for start, end in sorted(map(re.Match.span, chosen), reverse=True):
+                source = with_typing_error(source, rng.randrange(start + 1, end - 1), rng)
     return source, target
 
 
-def _with_other_copies(source: str, target: str, names: Sequence[str], rng: random.Random) -> tuple[str, str]:
+def _replace_copies(source: str, target: str, names: Sequence[str], rng: random.Random) -> tuple[str, str]:
     """Replace names, numbers, addresses, placeholders and emoji that both sides have."""
-    new = {}
+    others: dict[str, str] = {}
     words = {text: _NAME.findall(text) for text in (source, target)}
     for name in words[source]:
         # Not if a side has another form of the name, such as "Toms".
         if all(0 < text.count(name) == words[text].count(name) for text in words) and name in names:
             one, other = rng.choice(names), rng.choice(names)
             made = one[: len(one) // 2 + 1] + other[len(other) // 2 :]
-            new[name] = rng.choice((one, one, made, made, made, _make(rng.choice(KINDS[:3]), rng)))
+            others[name] = rng.choice((one, one, made, made, made, _make(rng.choice(KINDS[:3]), rng)))
     in_target = {_key(kind, match): match[0] for kind, match in copied_strings(target)}
     for kind, match in copied_strings(source):
         if (key := _key(kind, match)) and key in in_target:
             text = in_target[key] if ":" in in_target[key] else match[0]  # a time may be "14.30" on one side
-            new[key] = _other_digits(text, rng) if kind == "numbers" else _make(kind, rng)
+            others[key] = _other_digits(text, rng) if kind == "numbers" else _make(kind, rng)
 
-    def copied(kind: str, match: re.Match[str]) -> str:
-        other = new.get(_key(kind, match), match[0])
+    def replace(kind: str, match: re.Match[str]) -> str:
+        other = others.get(_key(kind, match), match[0])
         return re.sub(r"\d", "{}", match[0]).format(*re.sub(r"\D", "", other)) if kind == "numbers" else other
 
-    renamed = partial(_NAME.sub, lambda match: new.get(match[0], match[0]))
-    return _rewrite(source, renamed, copied), _rewrite(target, renamed, copied)
+    rename = partial(_NAME.sub, lambda match: others.get(match[0], match[0]))
+    return rewrite(source, rename, replace), rewrite(target, rename, replace)
 
 
 def _key(kind: str, match: re.Match[str]) -> str:
@@ -165,29 +170,10 @@ def _other_digits(number: str, rng: random.Random) -> str:
     return digits[:kept] + re.sub(r"(?!1\d$)\d(?=\d)", lambda _: rng.choice(choice), digits[kept:])
 
 
-def _mistype(source: str, target: str, rng: random.Random) -> str:
-    """Swap, drop or double a letter in one of ten words that the target does not have."""
-    words = [match for match in re.finditer(r"[^\W\d_]{5,}", source) if match[0] not in target and _has_case(match[0])]
-    for match in sorted(rng.sample(words, min(len(words), 1 + len(words) // 10)), key=re.Match.start, reverse=True):
-        source = with_typing_error(source, rng.randrange(match.start() + 1, match.end() - 1), rng)
-    return source
-
-
 def with_typing_error(text: str, index: int, rng: random.Random) -> str:
     """The text with the letter at an index swapped with the next, dropped or doubled."""
     this, after = text[index], text[index + 1]
     return text[:index] + rng.choice((after + this, after, this + this + after)) + text[index + 2 :]
-
-
-def _rewrite(
-    text: str, other: Callable[[str], str], copied: Callable[[str, re.Match[str]], str] = lambda _, match: match[0]
-) -> str:
-    """Change the text around copied strings, and these strings."""
-    changed, end = "", 0
-    for kind, match in copied_strings(text):
-        changed += other(text[end : match.start()]) + copied(kind, match)
-        end = match.end()
-    return changed + other(text[end:])
 
 
 def _make(kind: str, rng: random.Random) -> str:

@@ -1,7 +1,5 @@
 """Encoding of sentence pairs, and their cleaning, which counts dropped pairs by reason."""
 
-from collections.abc import Mapping
-
 import numpy as np
 from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
@@ -40,13 +38,9 @@ def encode_corpus(
         lengths = {"source_length": [len(ids) for ids in source], "target_length": [len(ids) for ids in target]}
         return {"input_ids": source, "labels": target, **lengths}
 
+    columns = corpus.column_names
     return corpus.map(
-        encode,
-        batched=True,
-        remove_columns=corpus.column_names,
-        features=features,
-        num_proc=num_proc,
-        desc="Encoding",
+        encode, batched=True, remove_columns=columns, features=features, num_proc=num_proc, desc="Encoding"
     )
 
 
@@ -76,16 +70,3 @@ def clean_corpus(
     if not kept.any():
         raise ValueError(f"cleaning left no sentence pair: {counts}; check that the files belong together")
     return encoded.select(np.flatnonzero(kept)), counts
-
-
-def describe_cleaning(counts: Mapping[str, int], both_directions: bool = False) -> str:
-    """Number of sentence pairs kept, dropped by reason, and "augmented", added before cleaning.
-
-    With `both_directions`, each pair of the corpus counts twice.
-    """
-    dropped = ", ".join(f"{name} {count:,}" for name, count in counts.items() if name not in ("kept", "augmented"))
-    added = counts.get("augmented", 0)
-    corpus = (sum(counts.values()) - 2 * added) // 2  # the counts of all rows, and those added once more
-    twice = f"{corpus:,} in both directions; " if both_directions else ""
-    changed = f"added by augmentation: {added:,}; " if added else ""
-    return f"{counts['kept']:,} sentence pairs ({twice}{changed}dropped: {dropped})"

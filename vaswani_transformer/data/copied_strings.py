@@ -1,7 +1,7 @@
 """Strings that a translation copies from its source: addresses, placeholders, emoji and numbers."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import regex
 
@@ -31,3 +31,14 @@ def copied_strings(text: str) -> Iterator[tuple[str, re.Match[str]]]:
     """
     for match in _PATTERN.finditer(text):
         yield KINDS[(match.lastindex or 1) - 1], match
+
+
+def rewrite(
+    text: str, around: Callable[[str], str], copied: Callable[[str, re.Match[str]], str] = lambda _, match: match[0]
+) -> str:
+    """Change the text around the strings that a translation copies, and these strings."""
+    changed, end = "", 0
+    for kind, match in copied_strings(text):
+        changed += around(text[end : match.start()]) + copied(kind, match)
+        end = match.end()
+    return changed + around(text[end:])

@@ -146,7 +146,7 @@ def choose_direction(
     """Source and target language, by the suffixes of text files if a model has several directions and both are None."""
     if source is None and target is None and getattr(config, "language_tags", None):
         languages = {side: code for side, _, code in _suffixes(corpora)}
-        return languages.get(0), languages.get(1)
+        source, target = languages.get(0), languages.get(1)
     return source, target
 
 

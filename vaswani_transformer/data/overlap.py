@@ -1,4 +1,4 @@
-"""Held-out sentences that stand in the training corpus, too: a model may have learned them by heart."""
+"""Held-out sentences that also occur in the training corpus, which a model may have memorized."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from unicodedata import normalize
@@ -11,7 +11,7 @@ def count_in_train(
 ) -> dict[str, dict[str, int]]:
     """Count the sentences of held-out corpora that the training corpus has.
 
-    Case, white space and the form of Unicode do not count. Memory grows with the held-out corpora alone.
+    Case, white space and the form of Unicode are ignored. Memory grows with the held-out corpora alone.
 
     Returns:
         For each held-out corpus, the number of "sentences" that are not blank, and of "pairs", "sources" and "targets"

@@ -23,7 +23,6 @@ from ..system.console import errors_begin_with, one_line
 from ..system.files import Json
 from ..system.manifests import Manifest, find_damage
 from .batching import MixedCorpus
-from .cleaning import describe_cleaning
 
 
 TOKENIZER = "tokenizer"
@@ -54,8 +53,14 @@ class TrainingData:
     in_train: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def describe_cleaning(self, name: str) -> str:
-        """The sentence pairs of a corpus that is trained on: kept, of both directions, added, dropped."""
-        return describe_cleaning(self.cleaning[name], self.language_tags is not None and name != "synthetic")
+        """The number of sentence pairs of a training corpus: kept, in both directions, augmented, dropped by reason."""
+        counts = dict(self.cleaning[name])
+        kept, added = counts.pop("kept"), counts.pop("augmented", 0)
+        dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.items())
+        pairs = (kept + sum(counts.values()) - added) // 2
+        twice = f"{pairs:,} in both directions; " if self.language_tags and name != "synthetic" else ""
+        changed = f"added by augmentation: {added:,}; " if added else ""
+        return f"{kept:,} sentence pairs ({twice}{changed}dropped: {dropped})"
 
 
 def read_notes(directory: Path, part: str) -> dict[str, Json]:

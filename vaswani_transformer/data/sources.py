@@ -32,7 +32,7 @@ class Source(ABC):
 
     @abstractmethod
     def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
-        """Iterators over the pairs of each file, which read lazily. See `load_parallel_corpus` for the arguments."""
+        """Lazy iterators over the pairs of each file. See `load_parallel_corpus` for the arguments."""
 
     def identify(self, split: str, config: str | None = None) -> list[Json]:
         """Describe the source for a manifest: by its files, or else its name."""

@@ -7,6 +7,7 @@ columns by one if the first row is too long, and ends a row at a carriage return
 
 import csv
 import json
+import re
 import reprlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -27,17 +28,11 @@ logger = logging.get_logger(__name__)
 
 Pair = tuple[str, str]
 Rows = Iterator[tuple[int, Any]]  # number of a row, from 1, and its texts by column
+Records = Iterator[tuple[int, list[str]]]  # number of a row, and its fields
 
-_KINDS = {
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tmx": "tmx",
-}
+_KINDS = {f".{kind}": kind for kind in ("json", "parquet", "csv", "tsv", "tmx")} | {".jsonl": "json", ".ndjson": "json"}
 _HEADINGS = {"source", "src", "target", "tgt", "text", "sentence", "translation"}  # beside languages
+_QUOTED = re.compile(r'(?<![^\t])"[^"\t]*""(?:[^"\t]|"")*+"(?![^\t])')  # a field as in CSV, with doubled quotes
 _BATCH = 1000  # rows converted at a time
 
 
@@ -63,8 +58,10 @@ def read_table(path: Path, keys: Sequence[str], split: str = "train") -> Iterato
             return read_memory(path, keys)
         case "json":
             return _pairs(_json_rows(path), str(path), keys)
-        case "csv" | "tsv":
-            return _pairs(_delimited_rows(path, keys), str(path), keys)
+        case "csv":
+            return _pairs(_rows_by_column(_csv_records(path), path, keys), str(path), keys)
+        case "tsv":
+            return _pairs(_rows_by_column(_tsv_records(path), path, keys), str(path), keys)
         case "parquet":
             return _pairs(_parquet_rows(path), str(path), keys)
     return dataset_pairs(load_saved(path, split), str(path), keys)
@@ -105,47 +102,8 @@ def _json_rows(path: Path) -> Rows:
                 raise ValueError(f"{path}, row {number}: not JSON ({error.msg}, column {error.colno})") from None
 
 
-def _delimited_rows(path: Path, keys: Sequence[str]) -> Rows:
-    """The rows of CSV or TSV by column: a header names the columns, unless the keys are numbers."""
-    names: list[str] = []
-    for number, record in _records(path):
-        if not record and len(names) != 1:
-            continue  # a blank line, which is no row of several columns
-        record = record or [""]
-        if not names and all(key.isdecimal() for key in keys):
-            names = [str(column) for column in range(1, len(record) + 1)]
-            first = dict(zip(names, record, strict=True))
-            if all(_is_heading(first.get(key, "")) for key in keys):
-                logger.warning_once(
-                    f"{path}: the first row looks like a header, but is read as sentences, since the option columns "
-                    f"has numbers; give it names instead: {' '.join(dict.fromkeys(first[key] for key in keys))}"
-                )
-        if not names:
-            names = [name.strip() for name in record]
-        elif len(record) != len(names):
-            raise ValueError(
-                f"{path}, row {number}: the number of fields is {len(record)}, but {len(names)} in the first row; "
-                f"give every row as many"
-            )
-        else:
-            yield number, dict(zip(names, record, strict=True))
-
-
-def _is_heading(text: str) -> bool:
-    """Whether a text is the code or name of a language, or another word that heads a column of sentences."""
-    word = text.strip().lower()
-    try:
-        return word in _HEADINGS or language_name(word) != word or bool(langcodes.find(word))
-    except LookupError:
-        return False
-
-
-def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The fields of each row, none for a blank line: CSV (RFC 4180) or TSV."""
-    if table_kind(path) == "tsv":
-        yield from _tsv_records(path)
-        return
-    # A quoted field may have line feeds.
+def _csv_records(path: Path) -> Records:
+    """The fields of each row of CSV (RFC 4180), none for a blank line; a quoted field may have line feeds."""
     records = csv.reader((line + "\n" for line in read_lines(path)), strict=True)
     number = 0
     try:
@@ -157,14 +115,13 @@ def _records(path: Path) -> Iterator[tuple[int, list[str]]]:
         ) from None
 
 
-def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+def _tsv_records(path: Path) -> Records:
     """The fields of each row of TSV. Quotes are text (Tatoeba, OPUS); a warning counts the rows quoted as in CSV."""
     quoted: list[int] = []
     for number, line in enumerate(read_lines(path), start=1):
-        record = line.split("\t") if line else []
-        if '""' in line and any(map(_is_quoted, record)):
+        if _QUOTED.search(line):
             quoted.append(number)
-        yield number, record
+        yield number, line.split("\t") if line else []
     if quoted:
         decompress = "decompress and " if path.suffix.lower() in COMPRESSED else ""
         logger.warning_once(
@@ -175,10 +132,42 @@ def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
         )
 
 
-def _is_quoted(field: str) -> bool:
-    """Whether a field has the quotes of CSV: around it, and doubled inside."""
-    inside = field[1:-1]
-    return field == f'"{inside}"' and '""' in inside and '"' not in inside.replace('""', "")
+def _rows_by_column(records: Records, path: Path, keys: Sequence[str]) -> Rows:
+    """The rows of CSV or TSV by column: a header names the columns, unless the keys are numbers."""
+    names: list[str] = []
+    for number, record in records:
+        if not record and len(names) != 1:
+            continue  # a blank line, which is no row of several columns
+        record = record or [""]
+        if not names and all(map(str.isdecimal, keys)):
+            names = [str(column) for column in range(1, len(record) + 1)]
+            _warn_of_header(dict(zip(names, record, strict=True)), path, keys)
+        if not names:
+            names = [name.strip() for name in record]
+        elif len(record) != len(names):
+            raise ValueError(
+                f"{path}, row {number}: the number of fields is {len(record)}, but {len(names)} in the first row; "
+                f"give every row as many"
+            )
+        else:
+            yield number, dict(zip(names, record, strict=True))
+
+
+def _warn_of_header(first: dict[str, str], path: Path, keys: Sequence[str]) -> None:
+    """Warn if the first row looks like a header: it has names of languages, or other words that head a column."""
+
+    def is_heading(text: str) -> bool:
+        word = text.strip().lower()
+        try:
+            return word in _HEADINGS or language_name(word) != word or bool(langcodes.find(word))
+        except LookupError:
+            return False
+
+    if all(is_heading(first.get(key, "")) for key in keys):
+        logger.warning_once(
+            f"{path}: the first row looks like a header, but is read as sentences, since the option columns has "
+            f"numbers; give it names instead: {' '.join(dict.fromkeys(first[key] for key in keys))}"
+        )
 
 
 def _parquet_rows(path: Path) -> Rows:

@@ -1,18 +1,20 @@
 """Sweep over rows of Table 3 (6.2): one process trains each row and seed, several at once."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from ..runs.records import RunRecord
 from ..system.console import printable
-from ..system.processes import LAUNCHER
+from ..system.processes import end_with_parent
 
 
 @dataclass(frozen=True)
@@ -95,8 +97,9 @@ def _start(command: Sequence[str], log: Path, variables: Mapping[str, str]) -> s
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **variables, LAUNCHER: "SIGTERM"},
+            env={**os.environ, **variables},
             start_new_session=True,  # Ctrl-C reaches only the sweep
+            preexec_fn=partial(end_with_parent, signal.SIGTERM),
         )
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pickle import UnpicklingError
 from typing import NoReturn
 
@@ -112,10 +113,7 @@ def _standard_output() -> Iterator[None]:
 
 def _end(line: str, status: int, is_lost: bool) -> NoReturn:
     """End this process; if several have the same error, one prints the line."""
-
-    def say() -> None:
-        print(line, file=sys.stderr, flush=True)
-
+    say = partial(print, line, file=sys.stderr, flush=True)
     if not torch.distributed.is_initialized():
         if status == 1:
             sys.exit(line)

@@ -14,6 +14,8 @@ from typing import TypeAlias
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
+from .console import one_line
+
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +99,13 @@ def publish(staged: Path, path: Path, replace: bool = True) -> None:
     _sync(path.parent)
 
 
+def _sync(path: Path) -> None:
+    """Wait until the content of a file, or the entries of a directory, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
 def atomic_remove(directory: Path, temporary_folder: Path) -> None:
     """Delete a directory by first moving it to a folder on the same file system, so that no part remains here."""
     temporary_folder.mkdir(exist_ok=True)
@@ -117,17 +126,7 @@ def file_errors_as_os_error(what: str) -> Iterator[None]:
         if not isinstance(cause, (OSError, SafetensorError)) and type(cause) not in (RuntimeError, Exception):
             raise
         hint = " (is the disk full?)" if isinstance(cause, RuntimeError) else ""
-        reason = getattr(cause, "strerror", None) or " ".join(str(cause).split())
-        raise OSError(f"{what}: {reason}{hint}") from error
-
-
-def _sync(path: Path) -> None:
-    """Wait until the content of a file, or the entries of a directory, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        raise OSError(f"{what}: {one_line(cause)}{hint}") from error
 
 
 @contextmanager

@@ -42,9 +42,7 @@ from .files import file_errors_as_os_error
 from .processor import available_cores
 
 
-# Environment variable of a training that ends with the program that started it: the name of the signal that ends it.
-LAUNCHER = "VASWANI_LAUNCHER"
-_OTHER_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")
+_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "ACCELERATE_MIXED_PRECISION")  # environment variables of torchrun and accelerate
 # Processes that are started; each has a copy of the weights and of the optimizer's state. More cores are threads.
 _MOST_PROCESSES = 8
 _STORE_TIMEOUT = timedelta(seconds=15)
@@ -75,8 +73,7 @@ def start_processes(program: str, options: Namespace) -> None:
         program: File name of the recipe. If called by its path, it starts others only for `processes`.
         options: `processes`, `virtual_ranks`, `use_cpu`, `source_tokens`, `target_tokens` and `max_length`.
     """
-    # A sweep, which sets LAUNCHER, starts one process for each training.
-    is_launched = any(name in os.environ for name in (*_OTHER_LAUNCHERS, "WORLD_SIZE"))
+    is_launched = any(name in os.environ for name in (*_LAUNCHERS, "WORLD_SIZE"))
     if is_launched or (torch.accelerator.is_available() and not options.use_cpu):
         return
     name, cores = program_name(program), min(torch.get_num_threads(), available_cores())
@@ -101,11 +98,11 @@ def start_processes(program: str, options: Namespace) -> None:
         "ACCELERATE_USE_CPU": "true",
         "OMP_NUM_THREADS": str(threads),
     }
+    command = [sys.executable, *sys.orig_argv[1:]]
     # Set before the imports of a process, so that it does not wait for this one if this one ends meanwhile.
-    end = partial(end_with_parent, signal.SIGKILL) if sys.platform == "linux" else None
-    for rank in range(1, count):
-        numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank), LAUNCHER: "SIGKILL"}
-        command, environment = [sys.executable, *sys.orig_argv[1:]], {**os.environ, **numbers}
+    end = partial(end_with_parent, signal.SIGKILL)
+    for rank in map(str, range(1, count)):
+        environment = {**os.environ, "RANK": rank, "LOCAL_RANK": rank}
         _started.append(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=end))
 
 
@@ -119,16 +116,16 @@ def _useful_processes(options: Namespace, cores: int) -> int:
 def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = None) -> None:
     """Start the process group if a launcher asks for one and none exists; `TrainingArguments` then uses it.
 
-    Otherwise `TrainingArguments` starts a group itself, and ignores `ddp_timeout` on a CPU. When the launcher
-    (torchrun, accelerate's or a sweep) is killed, Linux also ends this process.
+    Otherwise `TrainingArguments` starts a group itself, and ignores `ddp_timeout` on a CPU. When the launcher (torchrun
+    or accelerate's) is killed, Linux also ends this process.
 
     Args:
         use_cpu: Whether to train on the CPU; `ACCELERATE_USE_CPU` also requests this.
         timeout: Longest wait of a collective operation for the other processes.
         backend: `ddp_backend` of `TrainingArguments`.
     """
-    if any(name in os.environ for name in (LAUNCHER, *_OTHER_LAUNCHERS)):
-        end_with_parent(signal.Signals[os.environ.get(LAUNCHER, "SIGTERM")])
+    if any(name in os.environ for name in _LAUNCHERS):
+        end_with_parent(signal.SIGTERM)
     if not torch.distributed.is_initialized():
         for process in _started:
             threading.Thread(target=_end_without, args=[process], daemon=True).start()
@@ -190,8 +187,6 @@ def on_main_process(function: Callable[[], Result]) -> Result:
     Raises:
         ValueError, OSError: As from the function, on every rank.
     """
-    if PartialState().num_processes == 1:
-        return function()
     outcome: Outcome = (None, None)
     with main_process_first():
         if PartialState().is_main_process:
@@ -207,8 +202,6 @@ def on_each_machine(function: Callable[[], Result]) -> Result:
             always a ValueError unless that is the main process's.
     """
     state = PartialState()
-    if state.num_processes == 1:
-        return function()
     outcome: Outcome = (None, None)
     if state.is_local_main_process:
         result, error = _outcome(function)
@@ -240,13 +233,11 @@ def do_once(what: str, work: Callable[[], object]) -> None:
     Otherwise the first process might end, and with it the one at work. If the group's store has ended, each does it.
     """
     done = f"{what}, done"
-    try:
+    with suppress(RuntimeError):  # the store has ended
         if _store().add(what, 1) != 1:
             with suppress(RuntimeError):
                 _store().wait([done], _LONGEST_ONCE)
             return
-    except RuntimeError:
-        pass
     work()
     with suppress(RuntimeError):
         _store().set(done, "")
