@@ -22,7 +22,9 @@ class DataArguments:
     source_language: str | None = option(
         None, "Code of the source language; by default the model's or the first file's suffix.", decides="data"
     )
-    target_language: str | None = option(None, "Code of the target language, as source_language.", decides="data")
+    target_language: str | None = option(
+        None, "Code of the target language; by default as source_language.", decides="data"
+    )
     both_directions: bool = option(
         False,
         "Translate from target to source as well: each source begins with the tag of its target, as <2de>.",

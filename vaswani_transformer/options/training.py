@@ -92,7 +92,10 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         25000, "Target tokens of a batch, of all processes together (5.1).", COUNT, decides="weights", paper=25000
     )
     batch_window: int = option(
-        4, "Batches that exchange sentences of like length; more mix better, fewer pad less.", COUNT, decides="weights"
+        4,
+        "Batches that exchange sentences of similar length; more mix better, fewer pad less.",
+        COUNT,
+        decides="weights",
     )
     adam_beta1: float = option(0.9, "Adam's beta1 (5.3).", SHARE, decides="weights", paper=0.9)
     adam_beta2: float = option(0.98, "Adam's beta2 (5.3).", SHARE, decides="weights", paper=0.98)
