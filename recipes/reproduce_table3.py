@@ -66,7 +66,7 @@ REFUSED = {
 class SweepArguments(RecipeTrainingArguments):
     """Options of reproduce_table3.py, and all of transformers' `Seq2SeqTrainingArguments`."""
 
-    output_dir: str | None = option("runs/table3", "Directory for all results.")
+    output_dir: str | None = option("runs/table3", "Directory for all results.", is_first=True)
     precision: Precision = option(
         "auto", "Precision of all rows; 'auto' is float32, because the fastest could differ between rows."
     )

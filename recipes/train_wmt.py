@@ -55,7 +55,7 @@ from vaswani_transformer.runs.scoring import (
     translate_test_set,
 )
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
-from vaswani_transformer.runs.verdict import describe, next_step
+from vaswani_transformer.runs.verdict import find, next_step
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.processes import on_main_process, start_processes
 
@@ -176,10 +176,11 @@ def show_results(record: RunRecord) -> None:
 
 
 def show_verdict(record: RunRecord, directory: str) -> None:
+    findings = find(record)
     print("\nVerdict")
-    for sentence in describe(record):
-        print(f"- {sentence}")
-    print(f"The model is in {directory}.\nNext: {next_step(record, directory)}")
+    for finding in findings:
+        print(f"- {finding.text}")
+    print(f"The model is in {directory}.\nNext: {next_step(record, findings, directory)}")
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import torch
 from distributed_step import assert_equal_weights
-from foreign_models import fsmt_tokenizer, marian_tokenizer, untrained
+from foreign_models import marian_tokenizer, untrained
 from helpers import call_recipe, change_json, option_words, refusal, save_model, write_pairs, write_splits
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from torch.nn import functional as F
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.convert.from_transformers import from_marian
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.saved_model import SavedModel
@@ -41,9 +40,6 @@ TUNED: dict[str, Any] = {
     "num_proc": 1,
     "report_to": "none",
 }
-
-
-RATE = ("lr_scheduler_type", "learning_rate")
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +189,7 @@ def test_mixed_corpora_are_drawn_anew_also_after_resuming(
 
 
 def test_default_rate_and_budgets_make_the_model_learn(corpus, lively_model, tmp_path, capsys):
-    left_out = dict.fromkeys((*RATE, "source_tokens", "target_tokens"))
+    left_out = dict.fromkeys(("lr_scheduler_type", "learning_rate", "source_tokens", "target_tokens"))
     run = tune(corpus, model=lively_model, output_dir=tmp_path / "run", **left_out)
     record = RunRecord.load(run / "all_results.json")
     rate = AutoModelForSeq2SeqLM.from_pretrained(run).config.d_model ** -0.5 * 100_000**-0.5
@@ -261,24 +257,6 @@ def test_options_that_the_parent_decides_are_refused(corpus, lively_model, tmp_p
     assert not (tmp_path / "run" / "checkpoint-1").exists()
 
 
-def test_a_model_whose_tokenizer_does_not_encode_targets_is_refused(corpus, tmp_path):
-    other = fsmt_tokenizer(tmp_path / "fairseq")
-    tokens = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
-    sizes = {"d_model": 8, "d_ff": 8, "num_heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    config = VaswaniConfig(vocab_size=len(other), **tokens, **sizes)
-    save_model(tmp_path / "fairseq", VaswaniForConditionalGeneration(config), other)
-    message = refusal("train_wmt.py", *options(corpus, model=tmp_path / "fairseq", output_dir=tmp_path / "run"))
-    assert "the model's tokenizer has two vocabularies, and encodes with the source's only" in message
-
-
 def test_a_model_whose_search_options_cannot_be_saved_is_refused_at_once(lively_model, tmp_path):
     with pytest.raises(ValueError, match=r"^model: .*/parent: generation_config.json: .* or unset `temperature`"):
         open_changed(lively_model, tmp_path, "generation_config.json", temperature=0.5)
-
-
-def test_a_warmup_instead_of_a_rate_chooses_the_papers_schedule(corpus, lively_model, tmp_path):
-    run = tune(
-        corpus, model=lively_model, output_dir=tmp_path / "run", max_steps=2, warmup_steps=2, **dict.fromkeys(RATE)
-    )
-    rates = [entry["learning_rate"] for entry in log(run)]
-    assert rates == pytest.approx([16**-0.5 * step * 2**-1.5 for step in (1, 2)])

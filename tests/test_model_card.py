@@ -62,66 +62,33 @@ def test_card_is_read_back_with_the_measured_numbers(results, tmp_path):
         assert fact in card.text, fact
 
 
-def test_the_card_tells_how_many_pairs_were_augmented(results, tmp_path):
-    results["data"]["cleaning"]["augmented"] = 2900
-    results["data"]["augment"] = 0.1
-    text = write(tmp_path / "README.md", results).text
-    assert "dropped: 3 empty, 2 too_long, 1 ratio.\n- Augmentation: 2,900 changed copies of pairs, added before" in text
-    assert "(`--augment 0.1`)\n- Attribution" in text
-
-
-def test_pathologies_are_told_if_the_run_counted_them(results, tmp_path):
-    assert "Errors by kind" not in write(tmp_path / "README.md", results).text
-    results["test"]["pathologies"] = {"sentences": 200, "lines": {"blank": [7], "copied": [1, 2, 3]}}
-    rows = "|---|---|\n| blank | 0.5 % |\n| copied | 1.5 % |\n\n"
-    assert rows in write(tmp_path / "README.md", results).text
-
-
-def test_the_card_tells_of_test_sentences_that_the_training_corpus_has(results, tmp_path):
+def test_the_card_shows_what_only_some_runs_have(results, tmp_path):
     counts = {"sentences": 1000, "pairs": 0, "sources": 0, "targets": 0}
-    for targets in (0, 7):
-        results["data"]["in_train"] = {"validation": counts, "test": {**counts, "targets": targets}}
-        lines = [line for line in write(tmp_path / "README.md", results).text.splitlines() if "Also in" in line]
-        line = "- Also in the training corpus: 0 pairs, 0 sources, 7 targets of the test set's 1,000"
-        assert lines == [line] * (targets > 0)
-
-
-@pytest.mark.parametrize(("made", "shown"), [(None, "1,000"), (1000, "1,000"), (70, "70 of 1,000")])
-def test_the_card_tells_of_a_warm_up_that_ended_early(results, tmp_path, made, shown):
-    results["training"]["warmup_steps"] = made
-    assert f"| warmup_steps | {shown} | 4,000 |" in write(tmp_path / "README.md", results).text
-
-
-def altered(value: Any, key: str = "") -> Any:
-    """Results in which every number, and every digit of a text, is another."""
-    if isinstance(value, dict):
-        return {name: altered(item, name) for name, item in value.items()}
-    if isinstance(value, list):
-        return [altered(item) for item in value]
-    if isinstance(value, str):
-        return value.translate(str.maketrans("0123456789", "3456789012"))
-    if value is None or isinstance(value, bool):
-        return value
-    return value * 3 + 1 if isinstance(value, int) else value * 1.37
-
-
-def numbers(card: ModelCard) -> list[str]:
-    """Numbers of a card, metadata included, but for the column of the paper's settings."""
-    content = re.sub(r"[^|\n]*\|$", "", card.content, flags=re.M)
-    return re.findall(r"\d[\d,]*(?:\.\d+)*(?:e\d+)?%?", content)
-
-
-def test_every_number_is_the_runs_or_the_papers(results, tmp_path):
-    results["settings"]["alpha"] = 0.7  # the default is not shown
-    results["test"]["by_source_length"][1]["sentences"] = 2  # in all of the cards too few for the verdict
-    results = altered(results)  # so that no setting is the paper's, which stands elsewhere
-    one = numbers(write(tmp_path / "one.md", results))
-    other = numbers(write(tmp_path / "other.md", altered(results)))
-    assert len(one) > 40
-    # Two runs that share no number have in common: the paper, its section on decoding, the names of Adam's betas, an
-    # exponent, and the paper's Table 2.
-    common = [number for number, another in zip(one, other, strict=True) if number == another]
-    assert common == ["1706.03762", "6.1", "1", "2", "09", "3.3e18", "2.3e19"]
+    results["data"]["in_train"] = {"validation": counts, "test": counts}
+    text = write(tmp_path / "README.md", results).text
+    for absent in ("Augmentation", "Errors by kind", "Also in the training corpus", "resumed"):
+        assert absent not in text
+    results["data"] |= {"in_train": {"validation": counts, "test": {**counts, "targets": 7}}, "augment": 0.1}
+    results["data"]["cleaning"]["augmented"] = 2900
+    results["test"]["pathologies"] = {"sentences": 200, "lines": {"blank": [7], "copied": [1, 2, 3]}}
+    results["training"] |= {"warmup_steps": 70, "averaged": [], "resumed_from": "checkpoint-5500"}
+    results["examples"][0] |= {"translation": "a | b\n*c* <img src=x> [d](e)"}
+    results["model"]["longest_source"] = 61
+    text = write(tmp_path / "README.md", results).text
+    for fact in (
+        "- Also in the training corpus: 0 pairs, 0 sources, 7 targets of the test set's 1,000\n",
+        "dropped: 3 empty, 2 too_long, 1 ratio.\n- Also",
+        "\n- Augmentation: 2,900 changed copies of pairs, added before",
+        "(`--augment 0.1`)\n- Attribution",
+        "|---|---|\n| blank | 0.5 % |\n| copied | 1.5 % |\n\n",
+        "| warmup_steps | 70 of 1,000 | 4,000 |",
+        "target tokens; resumed from checkpoint-5500\n",
+        "sentences of more than 61 tokens, the longest trained on",
+        "| test, last step |",
+        r"| a \| b \*c\* \<img src=x\> \[d\](e) |",
+    ):
+        assert fact in text, fact
+    assert "verage" not in text.replace("average_last", "")  # without checkpoints there is none
 
 
 def test_metadata_are_what_the_hub_reads(results, tmp_path):
@@ -153,28 +120,6 @@ def test_metadata_are_what_the_hub_reads(results, tmp_path):
         "metrics": ["sacrebleu"],
     }
     assert card.data.eval_results == [result]
-
-
-def test_a_model_of_both_directions_has_the_scores_of_both(results, tmp_path):
-    results["data"]["both_directions"] = True
-    results["test_reverse"] = results["test"] | {"bleu": results["test"]["bleu"] | {"score": 33.333}}
-    found = write(tmp_path / "README.md", results).data.eval_results
-    assert [(each.task_name, each.metric_value) for each in found] == [
-        ("Translation en-de", 41.23),
-        ("Translation de-en", 33.33),
-    ]
-
-
-def test_a_resumed_run_says_so_and_without_checkpoints_claims_no_average(results, tmp_path):
-    results["training"] |= {"averaged": [], "resumed_from": "checkpoint-5500"}
-    results["examples"][0] |= {"translation": "a | b\n*c* <img src=x> [d](e)"}
-    results["model"]["longest_source"] = 61
-    text = write(tmp_path / "README.md", results).text
-    assert "target tokens; resumed from checkpoint-5500\n" in text
-    assert "sentences of more than 61 tokens, the longest trained on" in text
-    assert "| test, last step |" in text
-    assert r"| a \| b \*c\* \<img src=x\> \[d\](e) |" in text
-    assert "verage" not in text.replace("average_last", "")
 
 
 def test_the_snippets_of_a_card_translate_with_and_without_the_package(results, tmp_path, monkeypatch):

@@ -70,25 +70,24 @@ def test_a_phrase_is_repeated_if_neither_the_source_nor_the_language_does(sides,
     assert (detector.kind(source, translation) == "repeated") == is_repeated
 
 
-def test_where_characters_are_not_separated_phrases_of_four_are_repeated():
-    detector = PathologyDetector(["I read."], ["我看书。"], ("en", "zh"))
-    assert detector.kind("He reads daily.", "他天天看报。") is None
-    assert detector.kind("He reads daily.", "他每天看报他每天看报。") == "repeated"
+DOUBLED = ["वह धीरे धीरे चलता है।", "नयी नयी किताबें", "बड़े बड़े घर", "छोटे छोटे बच्चे"]
 
 
 @pytest.mark.parametrize(
-    ("translation", "is_repeated"), [("बाबा पढ़ते हैं।", False), ("बाबा बाबा पढ़ते हैं।", True), ("धीरे धीरे", True)]
+    ("language", "targets", "source", "sound", "repeated"),
+    [
+        # Where characters are not separated, phrases of four are repeated.
+        ("zh", ["我看书。"], "He reads daily.", "他天天看报。", "他每天看报他每天看报。"),
+        # Combining marks belong to words.
+        ("hi", ["वह खाता है।"], "Grandpa reads.", "बाबा पढ़ते हैं।", "बाबा बाबा पढ़ते हैं।"),
+        # Where a language doubles words, three are repeated.
+        ("hi", DOUBLED, "It is quite hot.", "बहुत गरम गरम है।", "बहुत गरम गरम गरम है।"),
+    ],
 )
-def test_combining_marks_belong_to_words(translation, is_repeated):
-    detector = PathologyDetector(["He eats."], ["वह खाता है।"], ("en", "hi"))
-    assert (detector.kind("Grandpa reads.", translation) == "repeated") == is_repeated
-
-
-def test_where_a_language_doubles_words_three_are_repeated():
-    targets = ["वह धीरे धीरे चलता है।", "नयी नयी किताबें", "बड़े बड़े घर", "छोटे छोटे बच्चे"]
-    detector = PathologyDetector(["He walks."] * 4, targets, ("en", "hi"))
-    assert detector.kind("It is quite hot.", "बहुत गरम गरम है।") is None
-    assert detector.kind("It is quite hot.", "बहुत गरम गरम गरम है।") == "repeated"
+def test_repetitions_in_other_scripts(language, targets, source, sound, repeated):
+    detector = PathologyDetector(["He walks."] * len(targets), targets, ("en", language))
+    assert detector.kind(source, sound) != "repeated"
+    assert detector.kind(source, repeated) == "repeated"
 
 
 def test_texts_are_compared_in_nfc(sides):
@@ -134,27 +133,23 @@ def test_numbers_of_a_translation_may_be_written_otherwise(source, translation, 
     assert numbers_agree(translation, source, languages[::-1])
 
 
-def test_numbers_beside_units_that_a_language_lacks_are_compared():
-    assert not numbers_agree("2014年5万円", "50,000 yen in 2015", ("ja", "en"))
-    assert not numbers_agree("2014年5月3日", "June 3, 2014", ("ja", "en"))
-
-
 @pytest.mark.parametrize(
-    ("source", "translation"),
+    ("source", "translation", "languages"),
     [
-        ("249.99 euros", "24999 Euro"),
-        ("born in 1954", "geboren 1945"),
-        ("20 euros", "200 Euro"),
-        ("call 911", "ruf an"),
-        ("5 dogs", "4 Hunde"),
-        ("2 hikers", "drei Wanderer"),
-        ("at 2:35", "um 2 Uhr"),
-        ("9" * 5000, "8" * 5000),  # more digits than `int` reads
+        ("249.99 euros", "24999 Euro", EN_DE),
+        ("born in 1954", "geboren 1945", EN_DE),
+        ("20 euros", "200 Euro", EN_DE),
+        ("call 911", "ruf an", EN_DE),
+        ("2 hikers", "drei Wanderer", EN_DE),
+        ("at 2:35", "um 2 Uhr", EN_DE),
+        ("9" * 5000, "8" * 5000, EN_DE),  # more digits than `int` reads
+        ("2014年5万円", "50,000 yen in 2015", ("ja", "en")),  # 万 is a unit that English lacks
+        ("2014年5月3日", "June 3, 2014", ("ja", "en")),
     ],
 )
-def test_other_numbers_differ(source, translation):
-    assert not numbers_agree(source, translation, EN_DE)
-    assert not numbers_agree(translation, source, EN_DE[::-1])
+def test_other_numbers_differ(source, translation, languages):
+    assert not numbers_agree(source, translation, languages)
+    assert not numbers_agree(translation, source, languages[::-1])
 
 
 def test_the_tag_of_a_source_is_no_number():

@@ -50,11 +50,8 @@ def test_a_learning_curve_shows_what_was_logged_without_empty_panels(history, pa
     assert [{*zip(line.get_xdata(), line.get_ydata(), strict=True)} for line in lines] == panels
     assert all(axes.lines for axes in figures[0].axes)
     assert [text.get_text() for axes in figures[0].axes for text in axes.texts] == numbers
-
-
-def test_nothing_logged_leaves_no_picture(tmp_path):
-    assert plot_learning_curve([{"step": 1, "train_loss": 4.0}], tmp_path / "curve.png") is None
-    assert not (tmp_path / "curve.png").exists()
+    assert plot_learning_curve([{"step": 1, "train_loss": 4.0}], tmp_path / "none.png") is None
+    assert not (tmp_path / "none.png").exists()
 
 
 def test_groups_of_lengths_are_bars(tmp_path, figures):
@@ -64,7 +61,6 @@ def test_groups_of_lengths_are_bars(tmp_path, figures):
     }
     plot_bleu_by_source_length(groups, tmp_path / "lengths.png")
     assert [bar.get_height() for bar in figures[0].axes[0].patches] == [10.0, 20.0, 30.0, 40.0]
-    assert (tmp_path / "lengths.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_confidence_states_its_rank_correlation(tmp_path, figures):
@@ -93,7 +89,6 @@ def test_a_sweep_is_a_grid_of_scores(tmp_path, figures):
     plot_sweep(sweep, tmp_path / "sweep.png")
     grids = [axes.images[0].get_array().tolist() for axes in figures[0].axes]
     assert grids == [[[-1.0, -1.6, -2.0], [-4.0, -4.6, -5.0]], [[1.0, 1.6, 2.0], [4.0, 4.6, 5.0]]]
-    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_robustness_has_a_bar_for_each_change_and_kind_of_strings(tmp_path, figures):
@@ -107,7 +102,6 @@ def test_robustness_has_a_bar_for_each_change_and_kind_of_strings(tmp_path, figu
     assert above.collections[0].get_offsets().tolist() == [[61.0, 0.0], [61.0, 1.0]]
     assert [label.get_text() for label in above.get_yticklabels()] == ["capitals (40)", "a tab (39)"]
     assert [bar.get_width() for bar in below.patches] == [25.0]
-    assert (tmp_path / "robustness.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_rows_of_table_3_are_differences_of_both_scores(figures, tmp_path):

@@ -57,7 +57,7 @@ def test_bleu_is_that_of_each_checkpoint_and_changes_no_weight(lively_model, tok
     # Most references are translations of the first checkpoint, so that its BLEU is neither 0 nor 100.
     references = translations(tmp_path / "without" / "checkpoint-2", tokenizer, num_beams=2)
     references[::3] = SOURCES[::3]
-    bleu = ValidationBleu(SOURCES, references, tokenizer, num_beams=2)
+    bleu = ValidationBleu(SOURCES, references, "de", tokenizer, num_beams=2)
     watched = trained(lively_model, tokenizer, tmp_path / "with", bleu, max_steps=4)
     watched.train()
     assert [*logged(watched)] == [2, 4]

@@ -427,7 +427,7 @@ def test_each_sentence_of_a_line_is_translated(run, output, oracle, tmp_path):
     options = ["--input", source, "--output", output]
     run(*options)
     assert output.read_bytes() == as_bytes(expected)
-    run(*options, "--overwrite", "--no_split_sentences")
+    run(*options, "--overwrite", "--split_sentences", "false")
     whole = output.read_text(encoding="utf-8").split("\n")
     assert whole != [*expected, ""]
     run(*options, "--overwrite", "--num_return_sequences", 2)  # the best of the beam are of whole lines

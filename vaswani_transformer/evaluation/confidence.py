@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.stats import spearmanr
 
 from .scores import chrf_score, sentence_chrf
 
@@ -76,33 +79,21 @@ def measure_confidence(
     for half in (0, 1):
         curve = np.array(fit_curve(values[1 - half :: 2], quality[1 - half :: 2]))  # [points, 2]
         confidence[half::2] = np.interp(values[half::2], curve[:, 0], curve[:, 1])
-    bins = calibration_bins(confidence, quality)
+    bins = [
+        CalibrationBin(len(rows), float(confidence[rows].mean()), float(quality[rows].mean()))
+        for rows in np.array_split(np.argsort(confidence, kind="stable"), _BINS)
+    ]
     remaining, worst_first = {}, np.argsort(values, kind="stable")
     for share in (0.0, *_LEFT_OUT):
         rows = sorted(worst_first[round(share * len(values)) :])
         remaining[f"{share:g}"] = chrf_score([lines[row] for row in rows], [references[row] for row in rows]).score
     return ConfidenceReport(
         curve=fit_curve(values, quality),
-        rank_correlation=float(np.corrcoef(ranks(values), ranks(quality))[0, 1]),
-        calibration_error=calibration_error(bins),
+        rank_correlation=float(spearmanr(values, quality).statistic),
+        calibration_error=sum(each.sentences * abs(each.confidence - each.chrf) for each in bins) / len(values),
         bins=bins,
         remaining=remaining,
         tokens=[int(number) for number in np.quantile(tokens, _TOKENS)] if len(tokens) else None,
-    )
-
-
-def calibration_bins(confidence: np.ndarray, quality: np.ndarray) -> list[CalibrationBin]:
-    """Divide translations into tenths by confidence, ascending, given the confidence and chrF of each `[sentences]`."""
-    return [
-        CalibrationBin(len(rows), float(confidence[rows].mean()), float(quality[rows].mean()))
-        for rows in np.array_split(np.argsort(confidence, kind="stable"), _BINS)
-    ]
-
-
-def calibration_error(bins: Sequence[CalibrationBin]) -> float:
-    """Mean distance between the confidence and the chrF of a bin, weighted by its sentences."""
-    return sum(each.sentences * abs(each.confidence - each.chrf) for each in bins) / sum(
-        each.sentences for each in bins
     )
 
 
@@ -118,18 +109,10 @@ def fit_curve(values: np.ndarray, quality: np.ndarray) -> list[list[float]]:
         lowest group, because values below it are few and far between, and end at the largest value.
     """
     points = min(_POINTS, max(1, len(values) // _SENTENCES_A_POINT))
-    least, *_ = ascending = np.array_split(np.argsort(values, kind="stable"), points)
-    groups: list[np.ndarray] = []  # rows of each point
-    for rows in ascending:
-        groups.append(rows)
-        while len(groups) > 1 and quality[groups[-2]].mean() > quality[groups[-1]].mean():
-            groups[-2:] = [np.concatenate(groups[-2:])]
-    means = [(values[rows].mean(), quality[rows].mean()) for rows in groups]
-    curve = [(values[least].mean(), means[0][1]), *means, (values.max(), means[-1][1])]
+    groups = np.array_split(np.argsort(values, kind="stable"), points)  # rows of each
+    heights, sizes = [quality[rows].mean() for rows in groups], [len(rows) for rows in groups]
+    ends = isotonic_regression(heights, weights=sizes).blocks
+    pooled = [np.concatenate(groups[start:end]) for start, end in pairwise(ends)]
+    means = [(values[rows].mean(), quality[rows].mean()) for rows in pooled]
+    curve = [(values[groups[0]].mean(), means[0][1]), *means, (values.max(), means[-1][1])]
     return [list(point) for point in sorted({(round(float(x), 4), round(float(y), 2)) for x, y in curve})]
-
-
-def ranks(values: np.ndarray) -> np.ndarray:
-    """`[values]` ranks; equal values share their mean rank."""
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (counts.cumsum() - (counts + 1) / 2)[inverse]

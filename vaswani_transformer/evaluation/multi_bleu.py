@@ -56,9 +56,9 @@ def paper_tokenizer(language: str) -> Callable[[str], list[str]]:
     """A function that tokenizes text like the authors' script (Table 2): Moses' tokenizer, then `split_compounds`.
 
     Text is normalized to NFC first, because a word does not match itself in another form. Moses escapes `&`, quotes and
-    brackets. The authors published a script for German only. In all other languages,
-    Moses' tokenizer runs alone. (fairseq's French BLEU is higher, because its corpus was tokenized with every hyphen
-    split.) For languages without an abbreviation list, Moses uses the English one.
+    brackets. The authors published a script for German only; other compounds stay whole. (fairseq's French BLEU is
+    higher, because its corpus was tokenized with every hyphen split.) For languages without an abbreviation list, Moses
+    uses the English one.
 
     Raises:
         ValueError: The language is not a code such as "de" or "pt_BR".

@@ -14,6 +14,7 @@ from .pathologies import numbers_agree
 from .scores import chrf_score, sacrebleu_score
 
 
+_SEED = 1  # of the choice of lines and of all changes
 _FINAL = ".!?…。！？।॥።؟۔"
 _WORD = r"[^\W\d_]{%d,}"  # letters, at least so many
 
@@ -131,7 +132,6 @@ def robustness(
     languages: tuple[str, str],
     translate: Callable[[list[str]], list[str]],
     lines: int = 200,
-    seed: int = 1,
 ) -> Robustness:
     """Measure how translations suffer from small changes of the sources, and how often they copy what they must.
 
@@ -144,20 +144,19 @@ def robustness(
         languages: Codes of the source and the target language.
         translate: Translates distinct lines; called once.
         lines: Number of lines for each change and each kind of string, fewer if the test set has fewer.
-        seed: Seed of the choice of lines and of all changes.
     """
     order = [index for index, source in enumerate(sources) if source.strip()]
-    Random(seed).shuffle(order)
+    Random(_SEED).shuffle(order)
     changed: dict[str, list[tuple[int, str]]] = {}
     for name, change in _CHANGES.items():
-        random = Random(f"{seed} {name}")
+        random = Random(f"{_SEED} {name}")
         tagged = ((index, *cut_tag(sources[index])) for index in order)
         texts = ((index, tag + change.apply(text, random)) for index, tag, text in tagged)
         changed[name] = [*islice((each for each in texts if each[1].strip() and each[1] != sources[each[0]]), lines)]
     numbers = ((sources[index], "") for index in order if any(map(str.isdigit, cut_tag(sources[index])[1])))
     to_copy = {"numbers of the test set": [*islice(numbers, lines)]}
     for kind in _STRINGS:
-        random = Random(f"{seed} {kind}")
+        random = Random(f"{_SEED} {kind}")
         made = (_with_string(kind, sources[index], references[index][0], random) for index in order)
         to_copy[kind] = [*islice(((text, string) for text, string in made if string in text), lines)]
 

@@ -4,9 +4,10 @@ All compare text in Unicode's composed form (NFC), in which the tokenizer writes
 """
 
 import unicodedata
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -66,9 +67,21 @@ class LengthGroup:
     sentences: int
     sacrebleu: float
 
+    def __str__(self) -> str:
+        return f"{self.shortest} or more" if self.longest is None else f"{self.shortest} to {self.longest}"
+
+
+class CorpusScores(ABC):
+    """The scores of a model on one corpus, by any metrics."""
+
+    @property
+    @abstractmethod
+    def metrics(self) -> dict[str, float]:
+        """The numbers for trackers."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Scores:
+class Scores(CorpusScores):
     """Scores of the translations of one corpus.
 
     Attributes:
@@ -96,7 +109,6 @@ class Scores:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The numbers for trackers."""
         perplexity = {"perplexity": self.perplexity.perplexity} if self.perplexity else {}
         return {"bleu": self.bleu.score, "chrf": self.chrf.score, **perplexity}
 
@@ -172,28 +184,25 @@ def score_translations(
     references: Sequence[Sequence[str]],
     languages: tuple[str, str],
     sources: Sequence[str] | None = None,
-    **measured: Any,
 ) -> Scores:
-    """Score translations of plain text by the rules of their language.
+    """Score translations of plain text by the rules of their language; fields of a model and its search stay None.
 
     Args:
         translations: One line for each sentence.
         references: One or several for each sentence, the same number for all.
         languages: Codes of the source and the target language.
         sources: The source sentences, for `by_source_length` and `pathologies`.
-        measured: Other fields of the scores: perplexity, options and duration of the search.
     """
     target = base_language(languages[1])
-    if sources is not None:
-        measured["by_source_length"] = bleu_by_source_length(sources, translations, references, target)
-        if list(translations) != list(sources):
-            measured["pathologies"] = find_pathologies(sources, translations, references, languages)
+    groups = None if sources is None else bleu_by_source_length(sources, translations, references, target)
+    is_copy = sources is None or list(translations) == list(sources)
     return Scores(
         sentences=len(translations),
         bleu=sacrebleu_score(translations, references, target),
         paper_bleu=BleuScore(**bleu_with_signature(translations, references, target)) if is_language(target) else None,
         chrf=chrf_score(translations, references),
-        **measured,
+        by_source_length=groups,
+        pathologies=None if is_copy else find_pathologies(sources, translations, references, languages),
     )
 
 

@@ -9,7 +9,7 @@ from scipy.stats import ttest_1samp
 from transformers import PreTrainedConfig
 
 from ..model.configuration_vaswani import PAPER_VARIANTS
-from ..runs.model_card import departures
+from ..runs.model_card import compare_with_paper
 from ..runs.records import Provenance, RunRecord
 from ..system.typed_json import Record
 from ..training.costs import training_flops
@@ -227,9 +227,9 @@ def summarize_sweep(runs: Mapping[str, Mapping[int, RunRecord]], run: Provenance
             schedule=_schedule(first),
             alpha=first.settings.alpha,
             departures=[
-                f"{name}: {value} (the paper: {paper})"
-                for name, value, paper in departures(vars(first.settings) | first.settings.others)
-                if name != "average_last"  # 6.2 averages no checkpoints
+                f"{each.name}: {each.value} (the paper: {each.paper})"
+                for each in compare_with_paper(vars(first.settings) | first.settings.others)
+                if each.departs and each.name != "average_last"  # 6.2 averages no checkpoints
             ],
         ),
     )
@@ -253,7 +253,7 @@ def _summarize_row(by_seed: Mapping[int, RunRecord]) -> Row:
     seconds, devices = fmean(record.training.seconds for record in records), records[0].training.processes
     accounted = fmean(record.training.cost.by_the_papers_accounting for record in records)
     return Row(
-        settings={name: value for name, value in vars(records[0].model).items() if name in _VARIED},
+        settings={name: value for name, value in records[0].model.others.items() if name in _VARIED},
         parameters=records[0].model.parameters,
         steps=round(fmean(record.training.steps for record in records)),
         seeds=seeds,

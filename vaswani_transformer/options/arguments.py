@@ -17,15 +17,13 @@ from ..system.files import Json
 #   samples: translations that are sampled
 Decision: TypeAlias = Literal["inputs", "data", "weights", "translations", "samples"]
 
-_LARGEST = 1e12  # no sensible option needs more
-
 
 @dataclass(frozen=True)
 class Interval:
-    """The numbers that an option accepts; `above` and `below` are exclusive bounds."""
+    """The finite numbers that an option accepts; `above` and `below` are exclusive bounds."""
 
-    minimum: float = -_LARGEST
-    maximum: float = _LARGEST
+    minimum: float = -math.inf
+    maximum: float = math.inf
     above: float = -math.inf
     below: float = math.inf
 
@@ -34,8 +32,7 @@ class Interval:
 
     def __str__(self) -> str:
         bounds = {"at least": self.minimum, "at most": self.maximum, "above": self.above, "below": self.below}
-        words = [f"{word} {bound:,.10g}" for word, bound in bounds.items() if abs(bound) < _LARGEST]
-        return " and ".join(words) or f"a finite number up to {_LARGEST:g}"
+        return " and ".join(f"{word} {bound:,.10g}" for word, bound in bounds.items() if math.isfinite(bound))
 
 
 COUNT = Interval(minimum=1, maximum=2**31 - 1)
@@ -61,7 +58,7 @@ def option(
         interval: The numbers that it accepts.
         alias: The option, where it is not the name of the field, such as "--from".
         metadata: `decides`: a `Decision`; `paper`: the paper's value, or a tuple with a value for each of its models;
-            `is_shown`: False if only `--help_all` shows it.
+            `is_shown`: False if only `--help_all` shows it; `is_first`: True if everyone needs it first in `--help`.
     """
     metadata = {"help": help, "is_shown": True, **metadata} | ({} if interval is None else {"interval": interval})
     if alias is not None:

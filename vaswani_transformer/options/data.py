@@ -20,13 +20,10 @@ class DataArguments:
     option_group = "data"
 
     source_language: str | None = option(
-        None,
-        "Code of the language to translate from; by default that of the model to fine-tune or the suffix of the first "
-        "text file.",
-        decides="data",
+        None, "Code of the source language; by default the model's or the first file's suffix.", decides="data"
     )
     target_language: str | None = option(
-        None, "Code of the language to translate into; by default as source_language.", decides="data"
+        None, "Code of the target language; by default as source_language.", decides="data"
     )
     both_directions: bool = option(
         False,
@@ -39,19 +36,15 @@ class DataArguments:
         "directories of save_to_disk, or a quoted pattern, such as 'part-*.parquet'; or a dataset of the Hub; or "
         "'phrasebook' or 'supplement', which are embedded.",
         decides="inputs",
+        is_first=True,
     )
-    validation: list[str] | None = option(None, "As train.", decides="inputs")
-    test: list[str] | None = option(None, "As train.", decides="inputs")
+    validation: list[str] | None = option(None, "As train.", decides="inputs", is_first=True)
+    test: list[str] | None = option(None, "As train.", decides="inputs", is_first=True)
     replay: list[str] | None = option(
-        None,
-        "As train: a corpus mixed in, such as that of the model to fine-tune, so that it is not forgotten.",
-        decides="inputs",
+        None, "As train: a corpus mixed in, such as the parent model's, so that it is not forgotten.", decides="inputs"
     )
     replay_ratio: float = option(
-        1.0,
-        "Pairs of replay in each epoch, drawn anew, for each pair of train; they repeat if need be.",
-        _RATIO,
-        decides="weights",
+        1.0, "Pairs of replay, drawn anew in each epoch, for each pair of train.", _RATIO, decides="weights"
     )
     synthetic: list[str] | None = option(
         None,
@@ -61,14 +54,11 @@ class DataArguments:
     )
     synthetic_ratio: float = option(1.0, "Synthetic pairs per training pair in each epoch.", _RATIO, decides="weights")
     replay_test: list[str] | None = option(
-        None,
-        "As test: a second test set, such as that of the model to fine-tune, to see what it forgets.",
-        decides="inputs",
+        None, "As test: a second test set, such as the parent model's, to see what it forgets.", decides="inputs"
     )
     columns: list[str] | None = option(
         None,
-        "Columns of source and target in tables, by name or, without a header, by number from 1; in TMX, languages. By "
-        "default the codes of the languages.",
+        "Columns of source and target in tables, by name or number from 1; in TMX, languages; by default their codes.",
         decides="data",
     )
     dataset_config: str | None = option(None, "Configuration of a Hub dataset, as 'de-en'.", decides="inputs")
@@ -92,22 +82,14 @@ class DataArguments:
     tokenizer_model: Literal["bpe", "wordpiece"] = option("bpe", "Kind of vocabulary.", decides="data")
     vocab_size: int = option(37000, "Entries of the shared vocabulary.", COUNT, decides="data", paper=(37000, 32000))
     min_frequency: int | None = option(
-        None,
-        "Minimum frequency of sub-words that are merged; a small corpus may then yield fewer than vocab_size entries.",
-        COUNT,
-        decides="data",
+        None, "Least frequency of merged sub-words; may make the vocabulary smaller.", COUNT, decides="data"
     )
-    split_digits: bool = option(
-        False, "Make each digit a token, so that the model learns to copy any number.", decides="data"
-    )
+    split_digits: bool = option(False, "Make each digit a token, to copy any number.", decides="data")
     tokenizer_sample: int = option(
         1_000_000, "Pairs, from all over the training corpus, to train the tokenizer on.", COUNT, decides="data"
     )
     num_proc: int | None = option(
-        None,
-        "Processes that encode a large corpus; by default one a core.",
-        Interval(minimum=1, maximum=1024),
-        decides=None,
+        None, "Processes that encode a large corpus; by default one a core.", COUNT, decides=None
     )
     prepared: str | None = option(
         None,
@@ -115,11 +97,9 @@ class DataArguments:
         "default they are kept in the cache of datasets.",
         decides=None,
     )
-    license: str | None = option(None, "License of the model, for its card, like cc-by-4.0.", decides=None)
+    license: str | None = option(None, "License of the model, for its card, such as cc-by-4.0.", decides=None)
     attribution: str | None = option(None, "Attribution of the corpora, as text for the card.", decides=None)
-    domain: str | None = option(
-        None, "Kind of text that it translates, in words for its card, like image captions.", decides=None
-    )
+    domain: str | None = option(None, "Kind of text, for the card, such as image captions.", decides=None)
     datasets: list[str] | None = option(
         None, "Hub ids of the corpora, for the card; by default those that were loaded.", decides=None
     )
@@ -159,14 +139,17 @@ class TreebankOptions:
     option_group = "data"
 
     train: list[str] | None = option(
-        None, "Files of gold trees (plain, .gz, .bz2, .xz, .zst), or the embedded 'demo'.", decides="inputs"
+        None,
+        "Files of gold trees (plain, .gz, .bz2, .xz, .zst), or the embedded 'demo'.",
+        decides="inputs",
+        is_first=True,
     )
     silver: list[str] | None = option(None, "Files of a parser's own trees, to train on as well.", decides="inputs")
     gold_copies: int = option(
         1, "How often the gold trees count in an epoch, beside the silver ones.", COUNT, decides="inputs"
     )
-    validation: list[str] | None = option(None, "As train.", decides="inputs")
-    test: list[str] | None = option(None, "As train.", decides="inputs")
+    validation: list[str] | None = option(None, "As train.", decides="inputs", is_first=True)
+    test: list[str] | None = option(None, "As train.", decides="inputs", is_first=True)
     source_language: str = option("en", "Code of the language of the words.", decides="data")
     vocab_size: int = option(16_000, "Entries of the vocabulary, labels included.", COUNT, decides="data")
     keeps_tags: bool = option(

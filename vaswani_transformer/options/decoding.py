@@ -4,7 +4,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from .arguments import ALPHA, BEAMS, COUNT, POSITIVE, SEED, Interval, Precision, option, refuse_unused
+from .arguments import ALPHA, BEAMS, COUNT, POSITIVE, SEED, Precision, option, refuse_unused
 
 
 # Options with the names of keywords of `generate`.
@@ -67,10 +67,7 @@ class GenerationArguments(DecodingArguments, SearchArguments):
     option_group = "search"
 
     max_new_tokens: int | None = option(
-        None,
-        "Longest translation; by default the model's generation_config.",
-        Interval(minimum=1, maximum=2**20),
-        decides="translations",
+        None, "Longest translation; by default the model's generation_config.", COUNT, decides="translations"
     )
     force_words: list[str] | None = option(
         None, "Words and phrases that each translation contains, as whole words.", decides="translations"
@@ -108,8 +105,6 @@ class GenerationArguments(DecodingArguments, SearchArguments):
 @dataclass
 class TranslationOptions(GenerationArguments):
     """Input, search and output of the translation of lines."""
-
-    option_group = "translation"
 
     model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
     input: str = option("-", "Text in UTF-8 or a table, also .gz, .bz2, .xz or .zst, or - for standard input.")

@@ -5,8 +5,8 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -23,27 +23,13 @@ from .arguments import check_values
 _UNSET = object()
 _NULLS = ("", "~", "null", "Null", "NULL")  # of YAML
 
-# The options that everyone needs first, in the order of `--help`.
-_FIRST = (
-    *("help", "config", "model", "reverse_model", "run", "last", "checkpoints", "hypotheses", "picture", "toolkit"),
-    *("train", "validation", "test", "corpus", "input", "source", "reference", "target", "output", "output_dir"),
-)
-
-
-class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of the recipe's docstring, and begins with what everyone needs."""
-
-    def add_arguments(self, actions: Iterable[argparse.Action]) -> None:
-        ranks = {name: rank for rank, name in enumerate(_FIRST)}
-        super().add_arguments(sorted(actions, key=lambda action: ranks.get(action.dest, len(ranks))))
-
 
 class RecipeParser(HfArgumentParser):
     """`HfArgumentParser` that also reads `--config file.yaml`, and reports an error in one line.
 
     Args:
         dataclass_types: Their fields are the options; the attribute `option_group` of a class is their heading in
-            `--help`.
+            `--help`. Options of other classes, and those with `is_first`, come before the headings.
         shown: Names of the options that `--help` shows; by default all that `option` made.
         kwargs: As for `ArgumentParser`.
 
@@ -55,55 +41,49 @@ class RecipeParser(HfArgumentParser):
 
     def __init__(self, dataclass_types: Sequence[type], shown: Collection[str] | None = None, **kwargs: Any) -> None:
         self._shown = shown
-        self._headings: dict[str, str] = {}  # by option
-        for base in (base for kind in dataclass_types for base in reversed(kind.__mro__) if is_dataclass(base)):
-            if heading := vars(base).get("option_group"):
-                self._headings = {field.name: heading for field in fields(base)} | self._headings
+        grouped = [base for kind in dataclass_types for base in reversed(kind.__mro__) if "option_group" in vars(base)]
+        # A class that extends another keeps its options under the heading of the other.
+        self._headings = {field.name: base.option_group for base in reversed(grouped) for field in fields(base)}
         self._groups: dict[str, argparse._ArgumentGroup] = {}  # by heading
-        file = Path(sys.argv[0]).name
-        program = program_name(file)
-        recipe = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
-        if program != file:  # the user may not have the directory of the recipes
-            recipe = recipe.replace(f"python recipes/{file}", program).replace("recipes/configs/", "")
-            recipe = recipe.replace(f"recipes/{file}", program.replace("vaswani", "-m vaswani_transformer"))
-        usage = "%(prog)s [--config FILE.yaml] [--option value ...]"  # argparse would list all options
-        kwargs = {"prog": program, "description": recipe, "usage": usage, "formatter_class": _HelpFormatter, **kwargs}
-        super().__init__(dataclass_types, allow_abbrev=False, **kwargs)
-        self._shown = None  # these two are always shown
+        self._config_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         text = "YAML file, or a name in recipes/configs; options override it."
-        self.add_argument("--config", type=Path, help=text, is_shown=True)
+        self._config_parser.add_argument("--config", type=Path, help=text)
+        defaults = {
+            **_describe_recipe(),
+            "usage": "%(prog)s [--config FILE.yaml] [--option value ...]",  # argparse would list all options
+            "formatter_class": argparse.RawDescriptionHelpFormatter,
+        }
+        super().__init__(dataclass_types, parents=[self._config_parser], allow_abbrev=False, **(defaults | kwargs))
         text = "Show also the options that transformers adds, and exit."
-        self.add_argument("--help_all", action="help", help=text, is_shown=True)
+        self.add_argument("--help_all", action="help", help=text)
 
-    def add_argument(self, *names: Any, is_shown: bool = False, **kwargs: Any) -> argparse.Action:
+    def add_argument(
+        self, *names: str, is_shown: bool = False, is_first: bool = False, **kwargs: Any
+    ) -> argparse.Action | None:
         """Like `ArgumentParser.add_argument`, with the metadata of `option`; `--help` does not show other options.
 
-        Of the two spellings that `HfArgumentParser` gives, `--num_beams` and `--num-beams`, the first remains.
+        Each option has one spelling. `HfArgumentParser` also adds `--num-beams` to `--num_beams`, and `--no_x` for
+        `--x false`.
         """
+        if kwargs.get("action") == "store_false":
+            return None
         names = tuple(name for name in names if "-" not in name.lstrip("-"))
         field = names[0].lstrip("-")
         is_shown = is_shown and (self._shown is None or field in self._shown)
-        if is_shown or "--help" in names or "--help_all" in sys.argv:
-            kwargs["help"] = self._help(field, kwargs.get("help"), kwargs.get("default"))
-        else:
+        if not is_shown and kwargs.get("action") != "help" and "--help_all" not in sys.argv:
             kwargs["help"] = argparse.SUPPRESS
+        elif kwargs.get("help") and kwargs.get("default") not in (None, "", [], {}, argparse.SUPPRESS):
+            kwargs["help"] += " (default: %(default)s)"
         for name in ("decides", "interval", "paper"):
             kwargs.pop(name, None)
-        if field != "h" and len(names) > 1:  # an alias, such as --from
+        if names[0].startswith("--") and len(names) > 1:  # an alias, such as --from
             kwargs["dest"], names = field, names[1:]
-        heading = None if field in _FIRST else self._headings.get(field.removeprefix("no_"), self._headings.get(field))
-        if heading is None:
+        heading = self._headings.get(field)
+        if is_first or heading is None:
             return super().add_argument(*names, **kwargs)
         if heading not in self._groups:
             self._groups[heading] = self.add_argument_group(heading)
         return self._groups[heading].add_argument(*names, **kwargs)
-
-    def _help(self, field: str, text: str | None, default: object) -> str | None:
-        """The help of an option: its text and a default that says something; for --no_x, that it is --x false."""
-        if (positive := f"--{field.removeprefix('no_')}") in self._option_string_actions:
-            return f"The same as {positive} false."
-        says_nothing = text is None or default in (None, "", [], {}, argparse.SUPPRESS)
-        return text if says_nothing else f"{text} (default: %(default)s)"
 
     def error(self, message: str) -> NoReturn:
         if os.environ.get("LOCAL_RANK", "0") != "0":  # the machine's first process prints it
@@ -129,10 +109,8 @@ class RecipeParser(HfArgumentParser):
     def read(self, argv: Sequence[str] | None = None) -> argparse.Namespace:
         """The options of `--config` and of `argv`, as given; an error ends the program as in `parse`."""
         argv = list(sys.argv[1:] if argv is None else argv)
-        finder = argparse.ArgumentParser(prog=self.prog, add_help=False, allow_abbrev=False)
-        finder.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage
-        finder.add_argument("--config", type=Path)
-        path = finder.parse_known_args(argv)[0].config
+        self._config_parser.error = self.error  # type: ignore[method-assign]  # argparse's own prints the usage
+        path = self._config_parser.parse_known_args(argv)[0].config
         try:
             words = [*([] if path is None else self._read_words(path)), *argv]
             unset = argparse.Namespace(**dict.fromkeys((action.dest for action in self._actions), _UNSET))
@@ -162,10 +140,19 @@ class RecipeParser(HfArgumentParser):
         for name, values in _read_config(path).items():
             if f"--{name}" not in self._option_string_actions or name == "config":
                 raise ValueError(f"{path}: there is no option {name!r}{self._similar(f'--{name}')}")
-            if len(values) > 1 and any(re.match("-[^0-9.]", value) for value in values):  # would be another option
-                raise ValueError(f"{path}: {name}: a text in a list cannot begin with a hyphen")
             words += [f"--{name}={values[0]}"] if len(values) == 1 else [f"--{name}", *values]
         return words
+
+
+def _describe_recipe() -> dict[str, str]:
+    """The name and the docstring of the running recipe, in the words of the command `vaswani` if it was called so."""
+    file = Path(sys.argv[0]).name
+    program = program_name(file)
+    text = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
+    if program != file:  # the user may not have the directory of the recipes
+        text = text.replace(f"python recipes/{file}", program).replace("recipes/configs/", "")
+        text = text.replace(f"recipes/{file}", program.replace("vaswani", "-m vaswani_transformer"))
+    return {"prog": program, "description": text}
 
 
 def _read_config(path: Path) -> dict[str, list[str]]:

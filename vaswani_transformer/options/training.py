@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, Protocol, cast
+from typing import Literal, cast
 
 import torch
 from accelerate.utils import parse_flag_from_env
@@ -40,13 +40,6 @@ _UNUSED = {
 _UNLIMITED = 1_000_000_000  # steps; max_minutes end the training much earlier
 
 
-class ConfigWithVariants(Protocol):
-    """A configuration whose class has the rows of Table 3, as `VaswaniConfig`."""
-
-    @classmethod
-    def from_variant(cls, name: str, **overrides: Any) -> PreTrainedConfig: ...
-
-
 @dataclass
 class ModelArguments:
     """The model (3): a row of Table 3 with changes, or a saved model to start from."""
@@ -58,31 +51,29 @@ class ModelArguments:
         "Fine-tune this trained or converted model, with its weights, configuration and tokenizer: a directory, or a "
         "name on the Hub. Batches and learning rate then have other defaults.",
         decides="inputs",
+        is_first=True,
     )
     variant: str = option("base", "Row of Table 3, such as base, big or B-dk16.", decides="inputs")
     d_model: int | None = option(None, "Width of the model.", COUNT, decides="weights", paper=(512, 1024))
-    d_ff: int | None = option(
-        None, "Width of the inner feed-forward layer.", COUNT, decides="weights", paper=(2048, 4096)
-    )
+    d_ff: int | None = option(None, "Width inside feed-forward layers.", COUNT, decides="weights", paper=(2048, 4096))
     num_heads: int | None = option(None, "Attention heads.", COUNT, decides="weights", paper=(8, 16))
     d_k: int | None = option(None, "Width of a head's queries and keys.", COUNT, decides="weights", paper=64)
     d_v: int | None = option(None, "Width of a head's values.", COUNT, decides="weights", paper=64)
     encoder_layers: int | None = option(None, "Encoder layers.", COUNT, decides="weights", paper=6)
     decoder_layers: int | None = option(None, "Decoder layers.", COUNT, decides="weights", paper=6)
     dropout: float | None = option(None, "Residual dropout (5.4).", SHARE, decides="weights", paper=(0.1, 0.3))
-    attention_dropout: float | None = option(
-        None, "Dropout of attention weights; the paper has none.", SHARE, decides="weights"
-    )
-    label_smoothing: float | None = option(
-        None, "Epsilon of the smoothed target (5.4).", SHARE, decides="weights", paper=0.1
-    )
+    attention_dropout: float | None = option(None, "Attention dropout; the paper has none.", SHARE, decides="weights")
+    label_smoothing: float | None = option(None, "Label smoothing (5.4).", SHARE, decides="weights", paper=0.1)
     layer_norm_eps: float | None = option(
         None, "Epsilon of LayerNorm; with 1e-5, export.py --to marian is exact.", POSITIVE, decides="weights"
     )
     position_encoding: str | None = option(None, "'sinusoidal', 'sinusoidal_halves' or 'learned'.", decides="weights")
 
-    def configure(self, source_language: str, target_language: str, kind: type[ConfigWithVariants]) -> PreTrainedConfig:
-        """The chosen row of Table 3 with changed fields; the data determine the size of the vocabulary."""
+    def configure(self, source_language: str, target_language: str, kind: type[PreTrainedConfig]) -> PreTrainedConfig:
+        """The chosen row of Table 3 with changed fields; the data determine the size of the vocabulary.
+
+        `kind` is a class with `from_variant`, such as `VaswaniConfig`.
+        """
         changes = {name: value for name, value in vars(self).items() if value is not None}
         languages = {"source_language": source_language, "target_language": target_language}
         return kind.from_variant(changes.pop("variant"), **changes, **languages)
@@ -95,23 +86,14 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     option_group = "training"
 
     source_tokens: int = option(
-        25000,
-        "Source tokens of a global batch, over all processes and accumulation steps.",
-        COUNT,
-        decides="weights",
-        paper=25000,
+        25000, "Source tokens of a batch, of all processes together (5.1).", COUNT, decides="weights", paper=25000
     )
     target_tokens: int = option(
-        25000,
-        "Target tokens of a global batch, over all processes and accumulation steps.",
-        COUNT,
-        decides="weights",
-        paper=25000,
+        25000, "Target tokens of a batch, of all processes together (5.1).", COUNT, decides="weights", paper=25000
     )
     batch_window: int = option(
         4,
-        "Number of batches among which sentences of similar length are exchanged in each epoch. More mix better; fewer "
-        "pad less.",
+        "Batches that exchange sentences of similar length; more mix better, fewer pad less.",
         COUNT,
         decides="weights",
     )
@@ -120,25 +102,18 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
     adam_epsilon: float = option(1e-9, "Adam's epsilon (5.3).", POSITIVE, decides="weights", paper=1e-9)
     muon: bool = option(
         False,
-        "Optimize the matrices of the layers with Muon (Jordan et al. 2024), and the rest with Adam. Short "
-        "trainings learn more with it.",
+        "Optimize the layers' matrices with Muon (Jordan et al. 2024), the rest with Adam; short trainings learn more.",
         decides="weights",
         paper=False,
     )
     ddp_find_unused_parameters: bool | None = option(
-        False,
-        "Look for parameters without a gradient; not needed, because every step uses every parameter.",
-        decides=None,
-        is_shown=False,
+        False, "Look for parameters without a gradient; there are none.", decides=None, is_shown=False
     )
     max_grad_norm: float = option(
         0.0, "Maximum gradient norm; 0 disables clipping.", NOT_NEGATIVE, decides="weights", paper=0.0
     )
     logging_nan_inf_filter: bool = option(
-        False,
-        "Log another value for a loss that is not finite; training ends at the first one anyway.",
-        decides=None,
-        is_shown=False,
+        False, "Log another value for a loss that is not finite, which ends training.", decides=None, is_shown=False
     )
     virtual_ranks: int | None = option(
         None,
@@ -150,10 +125,7 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         decides="weights",
     )
     virtual_rank_threads: int = option(
-        1,
-        "CPU threads of each process in elastic training; the final bits depend on it.",
-        Interval(minimum=1, maximum=1024),
-        decides="weights",
+        1, "CPU threads of each process in elastic training; the final bits depend on it.", COUNT, decides="weights"
     )
 
     def __post_init__(self) -> None:
@@ -203,7 +175,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
 
     option_group = "training"
 
-    output_dir: str | None = option("runs/model", "Where everything is written.", decides=None)
+    output_dir: str | None = option("runs/model", "Where everything is written.", decides=None, is_first=True)
     resume: bool = option(
         False,
         "Continue the training in output_dir, from its newest complete checkpoint, or from its beginning without one. "
@@ -213,15 +185,13 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     processes: int | None = option(
         None,
-        "Processes on a CPU, which divide every batch; by default `vaswani train` starts one for each core, up to 8. A "
-        "launcher, or a GPU, decides instead.",
+        "Processes on a CPU; by default `vaswani train` starts one a core, up to 8, except under a launcher.",
         COUNT,
         decides=None,
     )
     warmup_steps: int = option(
         4000,
-        "Steps until the learning rate is highest (5.3). A tenth of max_minutes ends them earlier; the rate then has "
-        "risen as steeply, but not as high.",
+        "Steps until the learning rate is highest (5.3); a tenth of max_minutes ends the rise earlier, and lower.",
         COUNT,
         decides="weights",
         paper=4000,
@@ -247,26 +217,18 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     cooccurrence_embeddings: bool = option(
         False,
-        "Start with embeddings in which tokens of the same sentence pairs are similar, instead of random ones. Short "
-        "trainings learn more with them.",
+        "Start with embeddings that are similar for tokens of the same sentence pairs; short trainings learn more.",
         decides="weights",
         paper=False,
     )
     precision: Precision = option(
-        "auto",
-        "Precision of matrix products: 'auto' measures for half a second which trains this model fastest on this "
-        "machine; a resumed training keeps the choice.",
-        decides="weights",
+        "auto", "Precision of matrix products; 'auto' measures once which is fastest.", decides="weights"
     )
     seed: int = option(42, "Seed of the weights, the batches and dropout.", SEED, decides="weights")
     data_seed: int | None = option(None, "Seed of the batches; by default seed.", SEED, decides="weights")
     optim_args: str | None = option(None, "Options of some optimizers.", decides="weights", is_shown=False)
-    optim_target_modules: list[str] | None = option(
-        None, "Modules that GaLore optimizes.", decides="weights", is_shown=False
-    )
-    neftune_noise_alpha: float | None = option(
-        None, "Noise on embeddings (NEFTune).", decides="weights", is_shown=False
-    )
+    optim_target_modules: list[str] | None = option(None, "Modules for GaLore.", decides="weights", is_shown=False)
+    neftune_noise_alpha: float | None = option(None, "Noise on embeddings.", decides="weights", is_shown=False)
     tf32: bool | None = option(None, "Use TF32 for products in float32, on a GPU.", decides="weights", is_shown=False)
     torch_compile: bool = option(
         False,
@@ -293,23 +255,16 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     length_penalties: list[float] | None = option(
         None,
-        "Values of the search's alpha (6.1), by default 0.6; of several, the first is saved with the model, unless "
-        "another's validation sacreBLEU is better by more than noise (paired bootstrap, p < 0.05).",
+        "Alpha of the search (6.1), by default 0.6; of several values, the first is saved with the model, unless "
+        "another's validation sacreBLEU is significantly better (paired bootstrap, p < 0.05).",
         ALPHA,
         decides=None,
     )
     early_stopping_patience: int | None = option(
-        None,
-        "End training after this number of evaluations in which metric_for_best_model was not better than before. The "
-        "last checkpoints are averaged in any case.",
-        COUNT,
-        decides=None,
+        None, "Evaluations without a better metric_for_best_model, after which training ends.", COUNT, decides=None
     )
     ddp_timeout: int = option(
-        600,
-        "Seconds that a process waits for the others, or for its own step, before all end.",
-        COUNT,
-        decides=None,
+        600, "Seconds that a process waits for the others, or for its own step, before all end.", COUNT, decides=None
     )
     metric_for_best_model: Literal["bleu", "loss"] | None = option(
         None, "What early_stopping_patience watches; by default bleu with eval_bleu, else loss.", decides=None

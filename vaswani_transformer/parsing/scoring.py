@@ -10,9 +10,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..decoding.translation import search_on_all_processes
 from ..evaluation.perplexity import Perplexity
+from ..evaluation.scores import CorpusScores
 from ..model.parse_sequence_vaswani import Parse
 from ..model.parsing_vaswani import parse_in_batches
-from ..runs.records import CorpusScores, TrainingResults
+from ..runs.records import TrainingResults
 from ..system.typed_json import Record
 from .evalb import ParsingScore, score_parse
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
+from typing import NamedTuple
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Template
@@ -12,20 +13,46 @@ from ..data.overlap import describe_in_train
 from ..model.languages_vaswani import language_name
 from ..options.data import DataArguments
 from ..options.training import ModelArguments, RecipeTrainingArguments
-from ..system.files import Json
 from .records import RunRecord, TrainingResults
-from .verdict import describe
+from .verdict import find
 
 
 _FOLDER = Path(__file__).parent
 
-# The paper's values of the options, for one model or several, by option.
-PAPER_VALUES: dict[str, tuple[Json, ...]] = {
-    each.name: paper if isinstance(paper, tuple) else (paper,)
+
+def _as_text(value: object) -> str:
+    """The value of an option as reports show it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value).lower()
+    return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
+
+
+# The paper's values by option, such as "512 or 1,024" for two models.
+PAPER_VALUES = {
+    each.name: " or ".join(map(_as_text, paper if isinstance(paper, tuple) else (paper,)))
     for kind in (ModelArguments, DataArguments, RecipeTrainingArguments)
     for each in fields(kind)
     if (paper := each.metadata.get("paper")) is not None
 }
+
+
+class Setting(NamedTuple):
+    """An option that the paper states, with its values in a run and in the paper."""
+
+    name: str
+    value: str
+    paper: str
+
+    @property
+    def departs(self) -> bool:
+        """Whether the value is none of the paper's."""
+        return self.value not in self.paper.split(" or ")
+
+
+def compare_with_paper(values: Mapping[str, object], paper_values: Mapping[str, str] = PAPER_VALUES) -> list[Setting]:
+    """Compare the options of a run with the paper's, without those that neither uses, such as a cooldown."""
+    settings = [Setting(name, _as_text(values[name]), paper) for name, paper in paper_values.items() if name in values]
+    return [each for each in settings if values[each.name] or each.departs]
 
 
 def write_model_card(path: str | Path, record: RunRecord, picture: str | None = "learning_curve.png") -> None:
@@ -61,7 +88,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         example=repr(examples[len(examples) // 2].source if examples else "..."),
         corpus_name=corpus_name,
         in_cell=_in_cell,
-        verdict=describe(record),
+        verdict=[each.text for each in find(record)],
         training_section=training_section(record, picture),
     )
     card.save(path)
@@ -83,30 +110,26 @@ def training_section(
         paper: Name of the paper that states the values.
         corpus: The training data; by default the files.
     """
-    settings = _settings(record, paper_settings or {})
-    equal = [row for row in settings if row[1] in row[2].split(" or ")]
+    settings = compare_with_paper(_values(record), {**PAPER_VALUES, **(paper_settings or {})})
+    in_train = record.data.in_train or {}
     template = Template((_FOLDER / "training.md.jinja").read_text(encoding="utf-8"))
     section = template.render(
         record=record,
         corpus=corpus or corpus_name(record.data.train),
         corpus_name=corpus_name,
         in_train=describe_in_train(
-            {
-                split: counts
-                for split, counts in (record.data.in_train or {}).items()
-                if counts["sources"] or counts["targets"]
-            }
+            {split: counts for split, counts in in_train.items() if counts["sources"] or counts["targets"]}
         ),
-        departures=[row for row in settings if row not in equal],
-        equal=equal,
+        departures=[each for each in settings if each.departs],
+        equal=[each for each in settings if not each.departs],
         paper=paper,
         picture=picture,
     )
     return section.strip()
 
 
-def _settings(record: TrainingResults, paper_settings: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Name, value in the run and value in the paper of each hyper-parameter that the paper states."""
+def _values(record: TrainingResults) -> dict[str, object]:
+    """The options of a run by name, as its card shows them."""
     settings, model = record.settings, record.model
     values = {**record.data.others, **model.others, **vars(model), **settings.others, **vars(settings)}
     values["steps"] = record.training.steps
@@ -116,38 +139,7 @@ def _settings(record: TrainingResults, paper_settings: Mapping[str, str]) -> lis
         values["warmup_steps"] = "none"
     elif record.training.warmup_steps not in (None, settings.warmup_steps):
         values["warmup_steps"] = f"{record.training.warmup_steps:,} of {settings.warmup_steps:,}"
-    stated = {name: (name, value, paper) for name, value, paper in _beside_paper(values)}
-    stated |= {name: (name, _as_text(values[name]), paper) for name, paper in paper_settings.items()}
-    return [*stated.values()]
-
-
-def departures(values: Mapping[str, object]) -> list[tuple[str, str, str]]:
-    """Name, value in the run and value in the paper of each option that departs from the paper."""
-    others = {name: value for name, value in values.items() if value not in PAPER_VALUES.get(name, [value])}
-    return _beside_paper(others)
-
-
-def _beside_paper(values: Mapping[str, object]) -> list[tuple[str, str, str]]:
-    """Name, value in the run and value in the paper of each option that the paper states.
-
-    Options that neither uses, such as a cooldown, are left out.
-    """
-    return [
-        (name, _as_text(values[name]), _as_text(*paper))
-        for name, paper in PAPER_VALUES.items()
-        if name in values and (values[name] or any(paper))
-    ]
-
-
-def _as_text(*values: object) -> str:
-    """The value of an option, or several, as reports show them."""
-
-    def text(value: object) -> str:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return str(value).lower()
-        return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
-
-    return " or ".join(map(text, values))
+    return values
 
 
 def _eval_results(record: RunRecord) -> list[EvalResult]:
@@ -155,7 +147,7 @@ def _eval_results(record: RunRecord) -> list[EvalResult]:
     data, name = record.data, corpus_name(record.data.test or [])
     source, target = data.source_language, data.target_language
     scores = {f"{source}-{target}": record.test, f"{target}-{source}": record.test_reverse}
-    config = data.dataset_config if name in (data.datasets or []) else None
+    is_on_hub = name in (data.datasets or [])
     return [
         EvalResult(
             task_type="translation",
@@ -163,8 +155,8 @@ def _eval_results(record: RunRecord) -> list[EvalResult]:
             dataset_type=name,
             dataset_name=name,
             # The Hub merges results of one dataset and configuration.
-            dataset_config=direction if record.test_reverse else config,
-            dataset_split="test" if name in (data.datasets or []) else None,
+            dataset_config=direction if record.test_reverse else data.dataset_config if is_on_hub else None,
+            dataset_split="test" if is_on_hub else None,
             metric_type="sacrebleu",
             metric_name=f"sacreBLEU {split.bleu.signature}",
             metric_value=round(split.bleu.score, 2),

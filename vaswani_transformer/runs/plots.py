@@ -10,11 +10,6 @@ from ..evaluation.robustness import ChangedLines, CopiedLines, Robustness
 from ..evaluation.scores import LengthGroup, Scores
 
 
-def _new_figure(width: float, height: float) -> Figure:
-    """A figure in inches."""
-    return Figure(figsize=(width, height), layout="constrained")
-
-
 def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) -> str | None:
     """Plot losses, BLEU and learning rate by step, each if there is any, from a trainer's `state.log_history`.
 
@@ -33,7 +28,7 @@ def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) 
     panels = [panel for panel in panels if panel[2].keys() & logged]
     if not panels:
         return None
-    figure = _new_figure(8, 2 + 2 * len(panels))
+    figure = Figure(figsize=(8, 2 + 2 * len(panels)), layout="constrained")
     heights = [height for _, height, _ in panels]
     columns = figure.subplots(len(panels), 1, sharex=True, squeeze=False, height_ratios=heights)
     for axes, (title, _, labels) in zip(columns.flat, panels, strict=True):
@@ -57,7 +52,7 @@ def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) 
 
 def plot_bleu_by_source_length(groups: Mapping[str, Sequence[LengthGroup]], path: str | Path) -> None:
     """Plot `bleu_by_source_length` of each system on one test set."""
-    figure = _new_figure(8, 5)
+    figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     width = 0.8 / len(groups)
     for number, (name, rows) in enumerate(groups.items()):
@@ -65,7 +60,7 @@ def plot_bleu_by_source_length(groups: Mapping[str, Sequence[LengthGroup]], path
         bars = axes.bar([column + shift for column in range(len(rows))], [row.sacrebleu for row in rows], width)
         axes.bar_label(bars, fmt="%.1f", fontsize=8)
         bars.set_label(name)
-    axes.set_xticks(range(len(rows)), [_group_label(row) for row in rows])
+    axes.set_xticks(range(len(rows)), [f"{row}\n({row.sentences:,})" for row in rows])
     axes.set_xlabel("words of the source (number of sentences)")
     axes.set_ylabel("sacreBLEU")
     axes.grid(axis="y", alpha=0.3)
@@ -73,14 +68,9 @@ def plot_bleu_by_source_length(groups: Mapping[str, Sequence[LengthGroup]], path
     figure.savefig(path, dpi=120)
 
 
-def _group_label(group: LengthGroup) -> str:
-    lengths = f"{group.shortest}-{group.longest}" if group.longest else f"{group.shortest} or more"
-    return f"{lengths}\n({group.sentences:,})"
-
-
 def plot_confidence(report: ConfidenceReport, path: str | Path) -> None:
     """Plot chrF by confidence, with the ideal, and the chrF without the least confident translations."""
-    figure = _new_figure(9, 4)
+    figure = Figure(figsize=(9, 4), layout="constrained")
     figure.suptitle(f"Rank correlation of log-probability and chrF: {report.rank_correlation:.2f} (1 is perfect)")
     left, right = figure.subplots(1, 2)
     confidence, chrf = ([getattr(each, name) for each in report.bins] for name in ("confidence", "chrf"))
@@ -101,7 +91,7 @@ def plot_confidence(report: ConfidenceReport, path: str | Path) -> None:
 def plot_sweep(rows: Sequence[Scores], path: str | Path) -> None:
     """Plot both BLEUs by number of beams and alpha (6.1); `rows` has every combination."""
     beams, alphas = sorted({row.num_beams for row in rows}), sorted({row.length_penalty for row in rows})
-    figure = _new_figure(2 * (2 + 0.8 * len(alphas)), 2 + 0.5 * len(beams))
+    figure = Figure(figsize=(2 * (2 + 0.8 * len(alphas)), 2 + 0.5 * len(beams)), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.set_title("BLEU as in the paper")
     right.set_title("sacreBLEU")
@@ -121,7 +111,7 @@ def plot_sweep(rows: Sequence[Scores], path: str | Path) -> None:
 def plot_robustness(robustness: Robustness, path: str | Path) -> None:
     """Plot chrF of changed lines beside that of the unchanged, and the share of lines with copied strings."""
     changes, strings = robustness.changes, robustness.strings
-    figure = _new_figure(9, 2 + 0.25 * (len(changes) + len(strings)))
+    figure = Figure(figsize=(9, 2 + 0.25 * (len(changes) + len(strings))), layout="constrained")
     above, below = figure.subplots(2, 1, height_ratios=[len(changes) + 2, len(strings) + 2])
     bars = above.barh(_with_lines(changes), [each.chrf for each in changes.values()])
     plain = [each.plain_chrf for each in changes.values()]

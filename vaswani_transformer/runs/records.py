@@ -5,11 +5,11 @@ The dataclasses have the fields of the files.
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Protocol, Self, runtime_checkable
+from typing import Self
 
 from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.robustness import Robustness
-from ..evaluation.scores import PairedComparison, Scores
+from ..evaluation.scores import CorpusScores, PairedComparison, Scores
 from ..system.typed_json import REST, Record
 from ..training.costs import TrainingCost
 
@@ -83,19 +83,9 @@ class RunData:
 
 @dataclass(frozen=True, kw_only=True)
 class RunModel:
-    """Size and configuration of a model; `others` are the fields that no report reads."""
+    """Size of a model; `others` are all other fields of its configuration."""
 
     parameters: int
-    encoder_layers: int
-    decoder_layers: int
-    d_model: int
-    d_ff: int
-    num_heads: int
-    d_k: int
-    d_v: int
-    dropout: float
-    label_smoothing: float
-    position_encoding: str
     vocab_size: int
     others: dict[str, object] = field(default_factory=dict, metadata=REST)
 
@@ -114,7 +104,6 @@ class RunSettings:
     lr_scheduler_type: str
     learning_rate: float
     precision: str
-    seed: int
     alpha: float | None
     others: dict[str, object] = field(default_factory=dict, metadata=REST)
 
@@ -156,15 +145,6 @@ class RunTraining:
     def is_average(self) -> bool:
         """Whether the final model is an average, not the last checkpoint."""
         return len(self.averaged) > 1
-
-
-@runtime_checkable
-class CorpusScores(Protocol):
-    """The scores of a model on one corpus."""
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """The numbers for trackers."""
 
 
 @dataclass(frozen=True, kw_only=True)

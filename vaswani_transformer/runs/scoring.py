@@ -45,54 +45,61 @@ _PLOTS = ("bleu_by_source_length.png", "sweep.png", "confidence.png", "robustnes
 
 
 @dataclass(frozen=True)
+class BeamSearch:
+    """Options of a beam search (6.1)."""
+
+    num_beams: int
+    length_penalty: float
+
+
+@dataclass(frozen=True)
 class Translations:
     """Translations of a test set by one search of a model, or from a file.
 
     Attributes:
         lines: The translations, without line ends.
-        num_beams, length_penalty, seconds: Options of the search, and its duration; None for a file.
+        search, seconds: The search and its duration; None for a file.
         log_probabilities: Log-probability of each translation, if requested.
     """
 
     lines: list[str]
-    num_beams: int | None = None
-    length_penalty: float | None = None
+    search: BeamSearch | None = None
     seconds: float | None = None
     log_probabilities: list[TranslationScore] | None = None
 
     def score(self, test_set: TestSet, perplexity: Perplexity | None = None) -> Scores:
         """Score the translations; `perplexity` is the model's."""
-        search = {"num_beams": self.num_beams, "length_penalty": self.length_penalty, "seconds": self.seconds}
-        references, languages, sources = test_set.references, test_set.languages, test_set.sources
-        return score_translations(self.lines, references, languages, sources, perplexity=perplexity, **search)
+        scores = score_translations(self.lines, test_set.references, test_set.languages, test_set.sources)
+        search = vars(self.search) if self.search else {}
+        return replace(scores, perplexity=perplexity, seconds=self.seconds, **search)
 
 
 def search_grid(
     default: GenerationConfig, num_beams: Sequence[int] | None = None, length_penalties: Sequence[float] | None = None
-) -> list[dict[str, Any]]:
-    """Options of the searches with each number of beams and each alpha (6.1); None means the model's default."""
+) -> list[BeamSearch]:
+    """The searches with each number of beams and each alpha (6.1); None means the model's default."""
     beams = num_beams or [default.num_beams or 1]
     alphas = length_penalties or [1.0 if default.length_penalty is None else default.length_penalty]
-    return [{"num_beams": number, "length_penalty": alpha} for number in beams for alpha in alphas]
+    return [BeamSearch(number, alpha) for number in beams for alpha in alphas]
 
 
 def translate_test_set(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     test_set: TestSet,
-    search: Mapping[str, Any],
+    search: BeamSearch,
     tokens_per_batch: int = 4096,
     return_scores: bool = False,
 ) -> Translations:
-    """Translate a test set by one search of `search_grid`; `return_scores` also scores it. Collective."""
-    options = {**search, "target_language": test_set.languages[1], "return_scores": return_scores}
+    """Translate a test set; `return_scores` also adds the log-probabilities. Collective."""
+    options = {**vars(search), "target_language": test_set.languages[1], "return_scores": return_scores}
     started = time.perf_counter()
     translations = best_translations(model, tokenizer, test_set.sources, tokens_per_batch=tokens_per_batch, **options)
     seconds = time.perf_counter() - started
     scores = [each.score for each in translations] if return_scores else None
     # One line each, so that the written file has the same scores.
     lines = [as_one_line(each.text) for each in translations]
-    return Translations(lines, **search, seconds=seconds, log_probabilities=scores)
+    return Translations(lines, search, seconds, scores)
 
 
 def reference_perplexity(
@@ -112,7 +119,7 @@ def measure_robustness(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     test_set: TestSet,
-    search: Mapping[str, Any],
+    search: BeamSearch,
     lines: int,
     tokens_per_batch: int = 4096,
 ) -> Robustness:
@@ -146,21 +153,17 @@ def score_systems(
         sacreBLEU in languages without spaces between words.
     """
     source, target = test_set.languages
-    best, lines, sweep = {}, {}, None
+    best, lines, sweep, comparison = {}, {}, None, None
     for name, searches in systems.items():
-        is_sweep = len(searches) > 1  # only the best search gets groups of lengths and pathologies, which take time
-        scores = [each.score(replace(test_set, sources=None) if is_sweep else test_set) for each in searches]
-        bleus = [(each.paper_bleu.score, each.bleu.score) for each in scores]
-        # The paper's BLEU takes a text without spaces as one word.
-        highest = bleus.index(max(bleus, key=lambda both: both if writes_spaces(target) else both[::-1]))
-        chosen = searches[highest].score(test_set) if is_sweep else scores[highest]
-        best[name], lines[name] = replace(chosen, perplexity=perplexities.get(name)), searches[highest].lines
-        if is_sweep:
-            sweep = scores
-    comparison = None
+        chosen = searches[0]
+        if len(searches) > 1:  # without sources, since groups of lengths and pathologies take time
+            sweep = [each.score(replace(test_set, sources=None)) for each in searches]
+            bleus = [(each.paper_bleu.score, each.bleu.score) for each in sweep]
+            # The paper's BLEU takes a text without spaces as one word.
+            chosen = searches[bleus.index(max(bleus, key=lambda both: both if writes_spaces(target) else both[::-1]))]
+        best[name], lines[name] = chosen.score(test_set, perplexities.get(name)), chosen.lines
     if len(lines) > 1:
-        first, second = lines.values()
-        comparison = paired_bootstrap(first, second, test_set.references, language=target)
+        comparison = paired_bootstrap(*lines.values(), test_set.references, language=target)
     record = ScoreRecord(
         run=run,
         test_set=ScoredTestSet(
@@ -183,13 +186,8 @@ def _confidence(translations: Translations, test_set: TestSet) -> ConfidenceRepo
     """Measure the confidence of translations from their log-probabilities; None without them."""
     if translations.log_probabilities is None:
         return None
-    translated = [
-        (score, line, texts)
-        for score, line, texts in zip(
-            translations.log_probabilities, translations.lines, test_set.references, strict=True
-        )
-        if score.tokens  # the model does not translate lines without words
-    ]
+    rows = zip(translations.log_probabilities, translations.lines, test_set.references, strict=True)
+    translated = [row for row in rows if row[0].tokens]  # the model does not translate lines without words
     scores, lines, references = zip(*translated, strict=True)
     return measure_confidence([score.mean for score in scores], lines, references, [score.tokens for score in scores])
 
@@ -234,8 +232,8 @@ def show_scores(scores: Mapping[str, Scores]) -> None:
     console = PlainConsole()
     console.print(table)
     for name, field in (("sacreBLEU", "bleu"), ("BLEU as in the paper", "paper_bleu"), ("chrF2", "chrf")):
-        of_metric = [getattr(each, field) for each in scores.values()]
-        for signature in dict.fromkeys(score.signature for score in of_metric if score):  # two, with both directions
+        values = [getattr(each, field) for each in scores.values()]
+        for signature in dict.fromkeys(each.signature for each in values if each):  # two, with both directions
             console.print(f"{name}: {signature}", soft_wrap=True)
 
 
@@ -261,12 +259,14 @@ class ValidationBleu:
     Attributes:
         sources: Sentences to translate.
         references: Their reference translations, not tokenized.
+        language: Code of the target language.
         tokenizer: Tokenizer of the model.
         num_beams: Beams of the search (6.1); None for the model's generation_config.
     """
 
     sources: Sequence[str]
     references: Sequence[str]
+    language: str
     tokenizer: PreTrainedTokenizerBase
     num_beams: int | None = None
 
@@ -277,12 +277,15 @@ class ValidationBleu:
         sample = corpus.select(evenly_spaced(len(corpus), count))
         languages = config.source_language, config.target_language
         source, reference = (list(sentences(sample, [language])) for language in languages)
-        return cls(source, reference, data.tokenizer, num_beams)
+        return cls(source, reference, config.target_language, data.tokenizer, num_beams)
 
     def __call__(self, model: PreTrainedModel) -> float:
         """BLEU of a model, from 0 to 100; it translates by `translate`."""
-        lines = self.translate(model, show_progress=False)
-        return sacrebleu_score(lines, self.references, model.config.target_language).score
+        return self.score(self.translate(model, show_progress=False))
+
+    def score(self, lines: Sequence[str]) -> float:
+        """BLEU of translations, from 0 to 100."""
+        return sacrebleu_score(lines, self.references, self.language).score
 
     def translate(self, model: PreTrainedModel, **options: Any) -> list[str]:
         """Translate the sentences, with options of `best_translations`.
@@ -292,8 +295,7 @@ class ValidationBleu:
         """
         if self.num_beams is not None:
             options["num_beams"] = self.num_beams
-        options["target_language"] = model.config.target_language
-        return translate_corpus(model, self.tokenizer, self.sources, **options)
+        return translate_corpus(model, self.tokenizer, self.sources, target_language=self.language, **options)
 
 
 def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], data: TrainingData) -> float:
@@ -301,25 +303,24 @@ def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], da
 
     Significant means p < 0.05 after multiplying by the number of the others (Bonferroni). A single alpha is not tested.
     """
-    first = penalties[0]
+    first = chosen = penalties[0]
     if len(penalties) == 1:
         return first
     bleu = ValidationBleu.on_sample(data, model.config, len(data.text["validation"]))
-    language = model.config.target_language
-    if PartialState().is_main_process:
+    is_main = PartialState().is_main_process
+    if is_main:
         alphas = ", ".join(f"{alpha:g}" for alpha in penalties)
         print(f"translating {len(bleu.sources):,} validation sentences with each length_penalty: {alphas}", flush=True)
     outputs = {alpha: bleu.translate(model, length_penalty=alpha) for alpha in penalties}
-    scores = {alpha: sacrebleu_score(lines, bleu.references, language).score for alpha, lines in outputs.items()}
-    best = max(scores, key=scores.__getitem__)
-    chosen, against = first, ""
+    scores = {alpha: bleu.score(lines) for alpha, lines in outputs.items()}
+    best, comparison = max(scores, key=scores.__getitem__), ""
     if best != first:
         references = [[line] for line in bleu.references]
-        metric = ComposedBleu(tokenize=sacrebleu_tokenizer(language))
+        metric = ComposedBleu(tokenize=sacrebleu_tokenizer(bleu.language))
         p_value = (len(outputs) - 1) * two_sided_bootstrap(metric, outputs[first], outputs[best], references, 1000)
         chosen = best if p_value < 0.05 else first
-        against = f"; {best:g} against {first:g}: p = {min(1.0, p_value):.3f}"
-    if PartialState().is_main_process:
+        comparison = f"; {best:g} against {first:g}: p = {min(1.0, p_value):.3f}"
+    if is_main:
         measured = ", ".join(f"{alpha:g}: {score:.2f}" for alpha, score in scores.items())
-        print(f"length_penalty {chosen:g}; validation BLEU by length_penalty: {measured}{against}", flush=True)
+        print(f"length_penalty {chosen:g}; validation BLEU by length_penalty: {measured}{comparison}", flush=True)
     return chosen

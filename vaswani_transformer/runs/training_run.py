@@ -11,7 +11,14 @@ from typing import Any
 
 from accelerate import PartialState
 from datasets import concatenate_datasets
-from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, ProgressCallback, TrainerState, set_seed
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+    ProgressCallback,
+    TrainerCallback,
+    TrainerState,
+    set_seed,
+)
 from transformers.trainer import TRAINER_STATE_NAME
 
 from ..data.overlap import describe_in_train
@@ -205,7 +212,7 @@ class TrainingRun:
         """Number of steps during which the learning rate rises; 0 if it is constant."""
         return 0 if self.args.lr_scheduler_type == "constant" else self.args.warmup_steps
 
-    def _schedule(self) -> Iterator[Any]:
+    def _schedule(self) -> Iterator[TrainerCallback]:
         """Callbacks that set the learning rate (5.3), and end the training early."""
         args = self.args
         if args.max_minutes is not None:

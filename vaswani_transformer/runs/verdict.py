@@ -11,16 +11,18 @@ from ..model.languages_vaswani import writes_spaces
 from .records import RunRecord
 
 
-# Limits: losses are in nats a sub-word, shares in percent.
-_ROSE, _BY_HEART = 0.3, 0.5  # a loss above its minimum; a loss on held-out text above the training's
-_GAIN = 0.03  # of twice the time, worth it
-_WRONG_LANGUAGE, _COMMON = 20.0, 5.0  # shares of translations
-_SUB_WORDS = 2.5  # a word
-_OCCURRENCES = 20  # of an entry of the vocabulary in the corpus
-_PARAMETERS = 50  # a target token of the corpus
-_FEW = 30  # sentences
+# Limits beyond which a fact is remarkable. Losses are in nats per sub-word, shares in percent of the translations.
+_RISE = 0.3  # of the loss above its minimum
+_OVERFITTING = 0.5  # loss on held-out text above the training's
+_WORTHWHILE_GAIN = 0.03  # of the loss, in twice the time
+_WRONG_LANGUAGE = 20.0
+_COMMON_ERROR = 5.0
+_SUB_WORDS_PER_WORD = 2.5
+_OCCURRENCES = 20  # of an entry of the vocabulary in the corpus, on average
+_PARAMETERS_PER_TOKEN = 50
+_FEW_SENTENCES = 30
 
-_PATHOLOGIES = {
+_ERRORS = {
     "blank": "are blank",
     "repeated": "repeat a phrase",
     "truncated": "are truncated",
@@ -48,44 +50,16 @@ def loss_by_tenth(log_history: Sequence[Mapping[str, float]]) -> list[float] | N
 
 
 def find(record: RunRecord) -> list[Finding]:
-    """Find remarkable facts in a training's record, the most serious first."""
-    checks = (_sides, _learning, _quality, _sizes, _length)
+    """Judge a training by its record: remarkable facts, the most serious first, then strengths and weaknesses."""
+    checks = (_sides, _learning, _quality, _sizes, _length, _strengths)
     return [finding for check in checks for finding in check(record)]
 
 
-def describe(record: RunRecord) -> list[str]:
-    """The verdict in sentences: the findings, and the strengths and weaknesses of the model."""
-    sides = zip(("Good at", "Bad at"), _strengths(record), strict=True)
-    return [each.text for each in find(record)] + [f"{side}: {', '.join(names)}." for side, names in sides if names]
-
-
-def next_step(record: RunRecord, directory: str) -> str:
+def next_step(record: RunRecord, findings: Sequence[Finding], directory: str) -> str:
     """The next step after a training into a directory, mostly a command."""
     source, target = record.data.source_language, record.data.target_language
     translate = f"vaswani translate --model {directory} --input text.{source} --output text.{target}"
-    return next((each.advice for each in find(record) if each.advice), translate)
-
-
-def _strengths(record: RunRecord) -> tuple[list[str], list[str]]:
-    """Strengths and weaknesses of the model, by its scores on the test set."""
-    good, bad = [], []
-    groups = [each for each in (record.test and record.test.by_source_length) or [] if each.sentences >= _FEW]
-    groups.sort(key=lambda group: group.sacrebleu)
-    if groups and groups[0].sacrebleu < 0.85 * groups[-1].sacrebleu:
-        ends = (f"to {group.longest}" if group.longest else "or more" for group in groups)
-        lengths = [f"{group.shortest} {end} words" for group, end in zip(groups, ends, strict=True)]
-        scores = f"{groups[0].sacrebleu:.2f} sacreBLEU; of {lengths[-1]}, {groups[-1].sacrebleu:.2f}"
-        bad.append(f"sentences of {lengths[0]} ({scores})")
-    if record.robustness:
-        losses = {name: each.plain_chrf - each.chrf for name, each in record.robustness.changes.items()}
-        harmful = [name for name, loss in sorted(losses.items(), key=lambda item: -item[1]) if loss > 5]
-        bad += [f"{name} (-{losses[name]:.1f} chrF)" for name in harmful[:3]]
-        shares = {kind: each.copied / each.lines for kind, each in record.robustness.strings.items()}
-        copied = [f"{kind} ({share:.1%})" for kind, share in shares.items() if share >= 0.9]
-        lost = [f"{kind} ({share:.1%})" for kind, share in shares.items() if share < 0.7]
-        good += ["copying " + ", ".join(copied)] * bool(copied)
-        bad += ["copying " + ", ".join(lost)] * bool(lost)
-    return good, bad
+    return next((each.advice for each in findings if each.advice), translate)
 
 
 def _scored(record: RunRecord) -> tuple[str, Scores | None, Scores | None]:
@@ -105,16 +79,12 @@ def _sides(record: RunRecord) -> Iterator[Finding]:
     if not (scores and scores.pathologies):
         return
     shares = scores.pathologies.shares
-    if shares.get("copied", 0) > _WRONG_LANGUAGE:
-        text = (
-            f"{shares['copied']:.1f} % of the translations copy the source: the training's targets may be its sources."
-        )
-        yield Finding(text, compare)
-    elif shares.get("source language", 0) > _WRONG_LANGUAGE:
-        text = (
-            f"{shares['source language']:.1f} % of the translations are in the language of the source: the training's"
-        )
-        yield Finding(f"{text} files may be swapped.", compare)
+    if (copied := shares.get("copied", 0)) > _WRONG_LANGUAGE:
+        text = "copy the source: the training's targets may be its sources."
+        yield Finding(f"{copied:.1f} % of the translations {text}", compare)
+    elif (untranslated := shares.get("source language", 0)) > _WRONG_LANGUAGE:
+        text = "are in the language of the source: the training's files may be swapped."
+        yield Finding(f"{untranslated:.1f} % of the translations {text}", compare)
     if not scores.pathologies.knows_lengths:
         text = f"The sources of the {split} set do not predict the lengths of its references."
         yield Finding(text, f"check that line n of one file of the {split} set translates line n of the other")
@@ -127,22 +97,21 @@ def _learning(record: RunRecord) -> Iterator[Finding]:
         return
     rate = "learning_rate_factor" if settings.lr_scheduler_type == "inverse_sqrt" else "learning_rate"
     slower = f"repeat the command with --{rate} {getattr(settings, rate) / 2:g} and another --output_dir"
-    if losses[-1] > min(losses) + _ROSE:
+    if losses[-1] > min(losses) + _RISE:
         yield Finding(f"The training diverged: its loss rose from {min(losses):.2f} to {losses[-1]:.2f}.", slower)
     elif not record.parent and losses[-1] > max(0.85 * losses[0], 0.5 * math.log(record.model.vocab_size)):
         yield Finding(f"The model hardly learned: its loss fell from {losses[0]:.2f} to {losses[-1]:.2f} only.", slower)
-    elif (held_out := _held_out_loss(record)) is not None and held_out > losses[-1] + _BY_HEART:
-        text = (
-            f"The perplexity is {math.exp(losses[-1]):.2f} on the training's pairs and {math.exp(held_out):.2f} on "
-            "held-out ones:"
-        )
-        if record.training.epochs < 3:
-            text += " these are another kind of text, in another language, or not translations of each other."
-            yield Finding(text, "compare some lines of the training's files with the held-out ones")
+    elif (held_out := _held_out_loss(record)) is not None and held_out > losses[-1] + _OVERFITTING:
+        epochs, pairs = record.training.epochs, record.data.cleaning["kept"]
+        trained, unseen = (f"{math.exp(loss):.2f}" for loss in (losses[-1], held_out))
+        if epochs < 3:
+            cause = "these are another kind of text, in another language, or not translations of each other"
+            advice = "compare some lines of the training's files with the held-out ones"
         else:
-            pairs = record.data.cleaning["kept"]
-            text += f" in {record.training.epochs:.1f} passes the model learned {pairs:,} pairs by heart."
-            yield Finding(text, "train on more text; see recipes/better_models.md for text of one language")
+            cause = f"in {epochs:.1f} passes the model learned {pairs:,} pairs by heart"
+            advice = "train on more text; see recipes/better_models.md for text of one language"
+        text = f"The perplexity is {trained} on the training's pairs and {unseen} on held-out ones: {cause}."
+        yield Finding(text, advice)
 
 
 def _held_out_loss(record: RunRecord) -> float | None:
@@ -155,18 +124,17 @@ def _held_out_loss(record: RunRecord) -> float | None:
 
 
 def _quality(record: RunRecord) -> Iterator[Finding]:
+    """Is the model better than a copy of the source, and which errors are common?"""
     split, scores, copy = _scored(record)
     if scores and copy:
         is_worse = scores.bleu.score <= copy.bleu.score or scores.chrf.score <= copy.chrf.score
-        numbers = (
-            f"{scores.bleu.score:.2f} sacreBLEU and {scores.chrf.score:.2f} chrF; a copy has {copy.bleu.score:.2f} and "
-            f"{copy.chrf.score:.2f}"
-        )
-        text = f"{'Worse' if is_worse else 'Better'} than a copy of the source on the {split} set: {numbers}."
+        text = f"{'Worse' if is_worse else 'Better'} than a copy of the source on the {split} set: "
+        text += f"{scores.bleu.score:.2f} sacreBLEU and {scores.chrf.score:.2f} chrF; "
+        text += f"a copy has {copy.bleu.score:.2f} and {copy.chrf.score:.2f}."
         yield Finding(text, _longer(record) if is_worse else None)
     if scores and scores.pathologies:
         shares = scores.pathologies.shares
-        common = [f"{shares[kind]:.1f} % {do}" for kind, do in _PATHOLOGIES.items() if shares.get(kind, 0) > _COMMON]
+        common = [f"{shares[kind]:.1f} % {do}" for kind, do in _ERRORS.items() if shares.get(kind, 0) > _COMMON_ERROR]
         if common:
             yield Finding(f"Of its translations, {', '.join(common)}.", _longer(record))
 
@@ -176,16 +144,16 @@ def _sizes(record: RunRecord) -> Iterator[Finding]:
     _, scores, _ = _scored(record)
     tokens, size = record.training.target_tokens / record.training.epochs, record.model.vocab_size
     if 2 * tokens / size < _OCCURRENCES:
-        text = (
-            f"The vocabulary of {size:,} is large: the corpus has each entry {2 * tokens / size:.1f} times on average."
-        )
-        yield Finding(text, "repeat the command with --min_frequency 10 and another --output_dir")
+        text = f"the corpus has each entry {2 * tokens / size:.1f} times on average."
+        advice = "repeat the command with --min_frequency 10 and another --output_dir"
+        yield Finding(f"The vocabulary of {size:,} is large: {text}", advice)
     elif scores and scores.perplexity and writes_spaces(record.data.target_language):
         sub_words = (scores.perplexity.tokens - scores.sentences) / scores.bleu.reference_length
-        if sub_words > _SUB_WORDS:
-            text = f"The vocabulary of {size:,} is small: it divides a word into {sub_words:.1f} sub-words on average."
-            yield Finding(text, f"repeat the command with --vocab_size {4 * size} and another --output_dir")
-    if record.model.parameters / tokens > _PARAMETERS:
+        if sub_words > _SUB_WORDS_PER_WORD:
+            text = f"it divides a word into {sub_words:.1f} sub-words on average."
+            advice = f"repeat the command with --vocab_size {4 * size} and another --output_dir"
+            yield Finding(f"The vocabulary of {size:,} is small: {text}", advice)
+    if record.model.parameters / tokens > _PARAMETERS_PER_TOKEN:
         text = f"{record.model.parameters:,} parameters are many for {tokens:,.0f} target tokens in the corpus."
         yield Finding(text, "train a smaller model, as with --config small, or on more text")
 
@@ -202,7 +170,7 @@ def _length(record: RunRecord) -> Iterator[Finding]:
     # Twice the time has about half the effect each time. Between a quarter and half of the training, the learning rate
     # explains less of the effect than at the end, where a cooldown lowers it to zero.
     gain = max(0.0, (losses[2] - (losses[4] + losses[5]) / 2) / 4)
-    is_worth = gain > _GAIN
+    is_worth = gain > _WORTHWHILE_GAIN
     text = "The model was still improving" if is_worth else "The model has nearly converged"
     text += f": its loss changed from {losses[-2]:.2f} to {losses[-1]:.2f} in the last tenth."
     text += f" In twice the time, the perplexity would be about {1 - math.exp(-gain):.0%} lower"
@@ -216,3 +184,27 @@ def _longer(record: RunRecord) -> str:
     if record.settings.others.get("cooldown"):  # the rate is zero, and a resumed training must keep its length
         return f"repeat the command with {length} and another --output_dir"
     return f"repeat the command with --resume {length}"
+
+
+def _strengths(record: RunRecord) -> Iterator[Finding]:
+    """Inputs that the model translates well and badly, by its scores on the test set."""
+    bad = []
+    groups = [each for each in (record.test and record.test.by_source_length) or [] if each.sentences >= _FEW_SENTENCES]
+    groups.sort(key=lambda group: group.sacrebleu)
+    if groups and groups[0].sacrebleu < 0.85 * groups[-1].sacrebleu:
+        worst, best = groups[0], groups[-1]
+        scores = f"{worst.sacrebleu:.2f} sacreBLEU; of {best} words, {best.sacrebleu:.2f}"
+        bad.append(f"sentences of {worst} words ({scores})")
+    if record.robustness:
+        losses = {name: each.plain_chrf - each.chrf for name, each in record.robustness.changes.items()}
+        harmful = sorted((name for name in losses if losses[name] > 5), key=losses.__getitem__, reverse=True)
+        bad += [f"{name} (-{losses[name]:.1f} chrF)" for name in harmful[:3]]
+        shares = {kind: each.copied / each.lines for kind, each in record.robustness.strings.items()}
+        copied = [f"{kind} ({share:.1%})" for kind, share in shares.items() if share >= 0.9]
+        lost = [f"{kind} ({share:.1%})" for kind, share in shares.items() if share < 0.7]
+        if copied:
+            yield Finding(f"Good at: copying {', '.join(copied)}.")
+        if lost:
+            bad.append("copying " + ", ".join(lost))
+    if bad:
+        yield Finding(f"Bad at: {', '.join(bad)}.")
