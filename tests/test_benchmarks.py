@@ -57,23 +57,14 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(
         ("decode_amx", "DecodeRecord"),
         ("train", "TrainRecord"),
         ("train_epyc", "TrainRecord"),
+        ("speedrun", "SpeedrunRecord"),
+        ("table1", "Table1Record"),
     ],
 )
 def test_a_published_table_is_made_of_the_record_beside_it(name, record):
     module = recipe_module(f"benchmarks/{name.partition('_')[0]}.py")
     published = getattr(module, record).load(PUBLISHED / f"{name}.json")
     assert module.as_markdown(published) == (PUBLISHED / f"{name}.md").read_text(encoding="utf-8")
-
-
-def test_tables_and_pictures_can_be_made_again_of_their_records(tmp_path):
-    names = ("speedrun", "table1")
-    for name in names:
-        shutil.copy(PUBLISHED / f"{name}.json", tmp_path)
-    call_recipe("benchmarks/redraw.py", "--output", tmp_path)
-    for name in names:
-        assert (tmp_path / f"{name}.json").read_bytes() == (PUBLISHED / f"{name}.json").read_bytes()
-        assert (tmp_path / f"{name}.md").read_bytes() == (PUBLISHED / f"{name}.md").read_bytes()
-        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
 
 
 @pytest.mark.system
