@@ -46,8 +46,9 @@ from vaswani_transformer.system.manifests import require_same_origin
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
 
-# Options of a training that the sweep sets itself for each row.
-SET = ("output_dir", "test", "average_last", "precision")
+# Options that all trainings share; the sweep sets the others itself.
+KINDS = (DataArguments, ModelArguments, RecipeTrainingArguments)
+SHARED = {field.name for kind in KINDS for field in fields(kind)} - {"output_dir", "precision", "test", "average_last"}
 
 # Sizes that `width` and `depth` multiply.
 WIDTHS, DEPTHS = ("d_model", "d_ff", "d_k", "d_v"), ("encoder_layers", "decoder_layers")
@@ -56,8 +57,7 @@ WIDTHS, DEPTHS = ("d_model", "d_ff", "d_k", "d_v"), ("encoder_layers", "decoder_
 REFUSED = {
     "seed": "a sweep has several; give --seeds",
     "resume": "a sweep always resumes; leave it out",
-    "push_to_hub": "a sweep pushes nothing; push the model that you choose",
-    "hub_token": "a sweep pushes nothing; leave it out",
+    **dict.fromkeys(("push_to_hub", "hub_token"), "a sweep pushes nothing; push the model that you choose"),
     **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 decide this; give --rows, --width, --depth, --heads"),
 }
 
@@ -97,8 +97,8 @@ class SweepArguments(RecipeTrainingArguments):
 
 
 def main() -> None:
-    kinds = (SweepArguments, DataArguments, ModelArguments)
-    parser = RecipeParser(kinds, {field.name for kind in kinds for field in fields(kind)}.difference(SET, REFUSED))
+    shown = {field.name for field in fields(SweepArguments)} | SHARED
+    parser = RecipeParser((SweepArguments, DataArguments, ModelArguments), shown - {"average_last", *REFUSED})
     given = parser.read()
     args, data_args, _ = parser.fill(given)
     if not data_args.validation:
@@ -156,15 +156,9 @@ def scaled_sizes(row: str, scale: Scale) -> dict[str, int]:
 
 
 def training_options(parser: RecipeParser, given: Namespace) -> tuple[dict[str, Json], dict[str, Json]]:
-    """The options that all trainings share: every value as it was set, and the values that are no defaults."""
-    options, changed = {}, {}
-    kinds = (DataArguments, ModelArguments, RecipeTrainingArguments)
-    names = {field.name for kind in kinds for field in fields(kind)}.difference(SET)
-    for name, value in vars(given).items():  # the dataclasses change some
-        if name in names:
-            options[name] = as_json(value)
-            if value != parser.get_default(name):
-                changed[name] = options[name]
+    """The options that all trainings share, as they were given; and those of them that are no defaults."""
+    options = {name: as_json(value) for name, value in vars(given).items() if name in SHARED}
+    changed = {name: value for name, value in options.items() if value != as_json(parser.get_default(name))}
     for name in changed.keys() & REFUSED.keys():
         parser.error(f"{name}: {REFUSED[name]}")
     return options, changed

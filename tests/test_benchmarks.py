@@ -135,7 +135,18 @@ def test_exponent_of_a_power_is_the_power(power):
 
 
 def test_table1_has_a_row_for_each_kind_of_layer_and_compares_equal_attentions(tmp_path):
-    options = ("--max_length", 64, "--max_width", 64, "--neighborhood", 8, "--repeats", 1, "--output", tmp_path / "out")
+    options = (
+        "--max_length",
+        64,
+        "--max_width",
+        64,
+        "--neighborhood",
+        8,
+        "--seconds",
+        0.01,
+        "--output",
+        tmp_path / "out",
+    )
     call_recipe("benchmarks/table1.py", *options)
     results = recipe_module("benchmarks/table1.py").Table1Record.load(tmp_path / "out" / "table1.json")
     assert results.n.sizes == [4, 8, 16, 32, 64]

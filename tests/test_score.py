@@ -238,7 +238,6 @@ def test_a_test_set_of_sacrebleu_is_scored_by_its_name(run, lively_model, tmp_pa
             "--hypotheses better.de --reference ref.de --robustness",
             "robustness: has no effect here; it needs a --model",
         ),
-        ("--model m --compare m/ --source src.en --reference ref.de", "compare: is the first system itself"),
         ("--hypotheses better.de --reference ref.de --output_dir {model}", "has a config.json; choose another"),
     ],
 )

@@ -109,31 +109,21 @@ class System:
     is_sorted: bool = True
 
 
-def peers(model: PreTrainedModel, args: Arguments, beams: int) -> Iterator[System]:
-    """The same weights as a MarianMTModel."""
-    marian = to_marian(model).to(args.device, torch.float32 if args.device == "cpu" else torch.bfloat16)
-    search = generate_search(marian, num_beams=beams, length_penalty=ALPHA)
-    yield System("MarianMTModel.generate, input order", search, is_sorted=False)
-    yield System("MarianMTModel.generate, sorted", search)
-
-
-def exports(model: PreTrainedModel, tokenizer: VaswaniTokenizer, args: Arguments, beams: int) -> Iterator[System]:
-    """The exports to CTranslate2, with and without their shortlists."""
+def all_systems(model: PreTrainedModel, tokenizer: VaswaniTokenizer, args: Arguments, beams: int) -> Iterator[System]:
+    """The peers with the same weights; our search in each type, in the peers' type also with their stopping rule."""
+    is_cpu, options = args.device == "cpu", {"num_beams": beams, "length_penalty": ALPHA}
+    peers_dtype = torch.float32 if is_cpu else torch.bfloat16
+    marian = generate_search(to_marian(model).to(args.device, peers_dtype), **options)
+    yield System("MarianMTModel.generate, input order", marian, is_sorted=False)
+    yield System("MarianMTModel.generate, sorted", marian)
     for name in args.exports:
         directory = exported(name, model, tokenizer) if is_engine_name(name) else Path(name)
         search = partial(export_search, directory, tokenizer, args.device, beam_size=beams, length_penalty=ALPHA)
         yield System(f"{PEER}, {Path(name).name}", search(use_vmap=False))
         if (directory / "vmap.txt").exists():
             yield System(f"{PEER}, {Path(name).name}, shortlist", search(use_vmap=True))
-
-
-def ours(model: PreTrainedModel, args: Arguments, beams: int) -> Iterator[System]:
-    """Our search in each type, and in the peers' type also with their stopping rule."""
-    peers_dtype = torch.float32 if args.device == "cpu" else torch.bfloat16
-    for dtype in (torch.float32 if args.device == "cpu" else torch.float16, torch.bfloat16):
-        search = partial(
-            generate_search, copy.deepcopy(model).to(args.device, dtype), num_beams=beams, length_penalty=ALPHA
-        )
+    for dtype in (torch.float32 if is_cpu else torch.float16, torch.bfloat16):
+        search = partial(generate_search, copy.deepcopy(model).to(args.device, dtype), **options)
         name = f"ours, {str(dtype).removeprefix('torch.')}, sorted"
         yield System(name, search())
         if dtype == peers_dtype and beams > 1:
@@ -210,7 +200,7 @@ def compare(
 ) -> SpeedTable:
     """Make one table: every system on the same sentences, in batches of every size."""
     model, tokenizer = saved.load(), saved.tokenizer
-    systems = [*peers(model, args, beams), *exports(model, tokenizer, args, beams), *ours(model, args, beams)]
+    systems = all_systems(model, tokenizer, args, beams)
     compared = [(system, size) for system in systems for size in args.batch_sizes]
     searches = [partial(in_batches, system.search, size=size, is_sorted=system.is_sorted) for system, size in compared]
     directions = Directions(saved.config)
