@@ -7,18 +7,12 @@ from foreign_models import PAIRS
 from tokenizers import normalizers
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.visualization.tokens import shown_tokens
+from vaswani_transformer.visualization.tokens import join_words, shown_tokens, word_starts
 
 
 def words(tokenizer, text: str) -> list[str]:
-    texts, continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids))
-    found: list[str] = []
-    for token, is_inside in zip(texts, continues, strict=True):
-        if is_inside:
-            found[-1] += token
-        else:
-            found.append(token)
-    return found
+    texts, continues = shown_tokens(tokenizer, tokenizer(text).input_ids)
+    return join_words(texts, word_starts(continues))
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])
@@ -31,9 +25,9 @@ def test_words_are_runs_of_letters_digits_or_other_characters(model):
 
 def test_a_character_of_several_tokens_is_shown_once(tokenizer):
     text = "thé 🐈 ฉัน 日本 \u05e9\u05dc"
-    tokens = tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids)
-    texts, _ = shown_tokens(tokenizer, tokens)
-    assert len(texts) == len(tokens)
+    ids = tokenizer(text).input_ids
+    texts, _ = shown_tokens(tokenizer, ids)
+    assert len(texts) == len(ids)
     assert "".join(texts) == text.replace(" ", "") + "</s>"
     # Chinese and Thai write no spaces between words: each token with a letter begins one.
     assert words(tokenizer, text) == ["thé", "🐈", "ฉั", "น", "日", "本", "\u05e9\u05dc", "</s>"]
@@ -48,6 +42,5 @@ def test_white_space_and_control_characters(tokenizer):
 
 
 def test_only_the_last_token_may_have_half_a_character(tokenizer):
-    tokens = tokenizer.tokenize("x🐈")
-    texts, _ = shown_tokens(tokenizer, tokens[:-1])
+    texts, _ = shown_tokens(tokenizer, tokenizer("x🐈", add_special_tokens=False).input_ids[:-1])
     assert "".join(texts) == "x\ufffd"

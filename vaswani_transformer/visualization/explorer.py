@@ -14,9 +14,8 @@ from typing import Any, get_args
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
-from ..model.languages_vaswani import Directions, split_paragraphs
+from ..model.languages_vaswani import Directions, Paragraph
 from ..model.tokenization_vaswani import for_targets
 from ..system.files import atomic_write
 from .alternatives import Choice, find_alternatives
@@ -24,8 +23,6 @@ from .attention import AttentionWeights, Kind, merge_words, read_attention
 from .search_trace import trace_search
 from .tokens import join_words, shown_tokens, word_starts
 
-
-logger = logging.get_logger(__name__)
 
 _FOLDER = Path(__file__).parent
 
@@ -66,7 +63,7 @@ def explore(
         model, tokenizer: A model of this package, in evaluation mode, and its tokenizer.
         source: The sentence. If a text has several, the page shows the first, and says so.
         target: A translation whose attention and alternatives to show; by default the best one of the search. With it,
-            a text of several sentences is translated as one, with a warning.
+            a text of several sentences is translated as one.
         alternatives: Alternatives of each token of the translation; 0 saves their searches.
         max_tokens: Most tokens of a sentence; the time grows with its square, or faster.
         show_progress: Whether to show a bar, which counts the alternatives.
@@ -76,9 +73,7 @@ def explore(
         ValueError: A sentence has more than `max_tokens`.
     """
     directions = Directions(model.config)
-    obstacles = [] if target is None else ["target"]
-    paragraphs = split_paragraphs(directions, [source], obstacles, logger.warning)
-    sentences = [source] if paragraphs is None else paragraphs[0].sentences
+    sentences = [source] if target is not None else Paragraph.split(directions, source).sentences
     if len(sentences) > 1:
         source = sentences[0]
     sides = {"source": tokenizer(source).input_ids}
@@ -134,7 +129,7 @@ def _choice(tokenizer: PreTrainedTokenizerBase, choice: Choice, position: int) -
     """A token at a position of the translation, and the words that its alternatives begin or continue."""
     alternatives = []
     for other in choice.alternatives:
-        texts, continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(list(other.tokens)))
+        texts, continues = shown_tokens(tokenizer, list(other.tokens))
         starts = word_starts(continues)
         word = join_words(texts, starts)[bisect_right(starts, position) - 1]
         alternatives.append({"text": word, "probability": other.probability, "translation": other.translation})
