@@ -76,16 +76,13 @@ def run(name: str, folder: Path) -> None:
 
 def other_texts(folder: Path, corpus: PublicCorpus) -> list[str]:
     """The existing files whose text is not the corpus's."""
-    return [
-        file
-        for file, entry in corpus.files.items()
-        if (folder / file).exists() and text_digest(folder / file) != entry.sha256
-    ]
-
-
-def text_digest(path: Path) -> str:
-    with open_binary(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # they all have readinto
+    others = []
+    for file in filter(lambda name: (folder / name).exists(), corpus.files):
+        with open_binary(folder / file) as text:
+            digest = hashlib.file_digest(text, "sha256")  # type: ignore[arg-type]  # they all have readinto
+        if digest.hexdigest() != corpus.files[file].sha256:
+            others.append(file)
+    return others
 
 
 def new_files(name: str, corpus: PublicCorpus, missing: list[str]) -> Iterator[tuple[str, bytes]]:

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from filelock import FileLock
-from helpers import REPOSITORY, call_recipe, option_words, recipe_module, start_python, write_splits
+from helpers import call_recipe, option_words, recipe_module, write_splits
 from runs import run_results
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.experiments.sweep import shares
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
+from vaswani_transformer.system.processes import LAUNCHER
 
 
 pytestmark = pytest.mark.system
@@ -31,7 +31,8 @@ options = {name.lstrip("-"): value for name, value in zip(sys.argv[1::2], sys.ar
 row, output = options["variant"], Path(options["output_dir"])
 signal.signal(signal.SIGTERM, lambda *_: (Path(os.environ["CALLS"]).with_name("asked").touch(), os._exit(1)))
 with open(os.environ["CALLS"], "a") as calls:
-    calls.write(json.dumps({**options, "gpu": os.environ.get("CUDA_VISIBLE_DEVICES"), "pid": os.getpid()}) + "\\n")
+    noted = {"gpu": os.environ.get("CUDA_VISIBLE_DEVICES"), "end": os.environ["{LAUNCHER}"], "pid": os.getpid()}
+    calls.write(json.dumps({**options, **noted}) + "\\n")
 if row == os.environ.get("FAILS"):
     sys.exit("train_wmt.py: out of [memory]")
 if row == os.environ.get("STAYS"):
@@ -91,7 +92,7 @@ def sweep(recipe, settings):
 @pytest.fixture
 def calls(recipe, tmp_path, monkeypatch):
     """Put the stand-in in the place of train_wmt.py; returns how it was called, as a list of options."""
-    (tmp_path / "stand_in.py").write_text(STAND_IN, encoding="utf-8")
+    (tmp_path / "stand_in.py").write_text(STAND_IN.replace("{LAUNCHER}", LAUNCHER), encoding="utf-8")
     (tmp_path / "results.json").write_text(json.dumps(run_results()), encoding="utf-8")
     noted = tmp_path / "calls.jsonl"
     monkeypatch.setattr(recipe, "TRAIN", tmp_path / "stand_in.py")
@@ -151,7 +152,7 @@ def test_every_row_and_seed_is_trained_once_also_when_added_later(recipe, sweep,
     monkeypatch.setattr(recipe, "shares", lambda *args: [{"CUDA_VISIBLE_DEVICES": "4"}])
     assert sweep(seeds=[1, 2]) is None
     made = calls()
-    assert {call["gpu"] for call in made} == {"4"}
+    assert {(call["gpu"], call["end"]) for call in made} == {("4", "SIGTERM")}  # when the sweep is killed
     assert trained(made) == [("C-N2", "1"), ("C-N2", "2"), ("base", "1"), ("base", "2")]
     assert [call["seed"] for call in made] == ["1", "1", "2", "2"]  # whole tables first
     directory = Path(settings["output_dir"])
@@ -217,22 +218,6 @@ def test_an_interrupted_sweep_ends_its_trainings_and_continues_later(
     monkeypatch.delenv("STAYS")
     assert sweep() is None
     assert trained(calls()) == [("base", "1")]
-
-
-def test_a_killed_sweep_takes_its_training_along(settings, tmp_path):
-    settings |= {"rows": ["base"], "max_steps": 100_000, "max_minutes": 3}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
-    sweep = start_python([REPOSITORY / "recipes" / "reproduce_table3.py", "--config", tmp_path / "config.yaml"])
-    job = tmp_path / "sweep" / "base" / "seed-1"
-    while sweep.poll() is None and not list(job.glob("checkpoint-*")):
-        time.sleep(0.1)
-    sweep.kill()
-    sweep.communicate()
-    assert sweep.returncode == -signal.SIGKILL
-    with FileLock(job.with_name(f".{job.name}.lock"), timeout=120):  # which the training holds while it lives
-        pass
-    log = (job / "train.log").read_text(encoding="utf-8")
-    assert "train_wmt.py: interrupted; continue with --resume\n" in log
 
 
 def test_another_sweep_in_the_directory_is_left_alone(sweep, calls, settings, corpus, tmp_path):

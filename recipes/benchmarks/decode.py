@@ -209,18 +209,17 @@ def compare(
     _, language = directions.languages(tag)
     seconds, outputs = measure_in_turn(searches, sources, args.rounds, args.model)
     expected = next(tokens for (system, _), tokens in zip(compared, outputs, strict=True) if system.name[:4] == "ours")
-    rows = []
-    for (system, size), time_spent, tokens in zip(compared, seconds, outputs, strict=True):
-        texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        rows.append(
-            Speed(
-                system=system.name,
-                batch=size,
-                sentences_per_second=len(sources) / time_spent,
-                same_as_ours=sum(map(list.__eq__, tokens, expected)) / len(expected),
-                bleu=None if references is None else sacrebleu_score(texts, references, language).score,
-            )
+    texts = [tokenizer.batch_decode(tokens, skip_special_tokens=True) for tokens in outputs]
+    rows = [
+        Speed(
+            system=system.name,
+            batch=size,
+            sentences_per_second=len(sources) / spent,
+            same_as_ours=sum(map(list.__eq__, tokens, expected)) / len(expected),
+            bleu=None if references is None else sacrebleu_score(lines, references, language).score,
         )
+        for (system, size), spent, tokens, lines in zip(compared, seconds, outputs, texts, strict=True)
+    ]
     return SpeedTable(args.model, len(sources), rows, beams)
 
 
