@@ -1,14 +1,10 @@
-"""`vaswani data`: a copy, a server on the loopback, an interruption, and texts that are not the corpus's."""
+"""`vaswani data`: a copy, a download, an interruption, and texts that are not the corpus's."""
 
 import gzip
 import hashlib
-import io
 import random
-import threading
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from subprocess import CompletedProcess
 from zipfile import ZipFile
@@ -24,50 +20,22 @@ TREES = b"((S (NP (NN Cats)) (VP (VBP sleep)) (. .)))\n((TITLE (NN Mice)))\n((CI
 CAPTIONS = b"A dog.\nTwo dogs.\n"
 
 
-class Server(ThreadingHTTPServer):
-    """Serves contents by path, counts the requests, and fails for `refused`."""
-
-    refused: str | None = None
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}/"
-        self.asked: Counter[str] = Counter()
-        self.contents: dict[str, bytes] = {}
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        path = self.path.removeprefix("/")
-        self.server.asked[path] += 1
-        content = self.server.contents[path]
-        self.send_response(503 if path == self.server.refused else 200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
 @pytest.fixture
-def server(monkeypatch) -> Iterator[Server]:
-    """The public source of craft, here a file of trees in two parts and a compressed text."""
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+def source(monkeypatch, tmp_path) -> Path:
+    """The public source of craft, here a folder with a file of trees in two parts and a compressed text."""
     files = {
         "a.mrg.gz": PublicFile(hashlib.sha256(TREES).hexdigest(), ["1.tree", "2.tree"]),
         "b/text.gz": PublicFile(hashlib.sha256(CAPTIONS).hexdigest(), ["text.gz"]),
     }
-    with Server() as server:
-        monkeypatch.setitem(PUBLIC_CORPORA, "craft", replace(PUBLIC_CORPORA["craft"], url=server.url, files=files))
-        # As upstream: spaces before parentheses, and a tree on two lines.
-        first = b"( (S (NP (NN Cats))\n     (VP (VBP sleep)) (. .)) )\n( (TITLE (NN Mice )) )\n"
-        server.contents = {"1.tree": first, "2.tree": b"( (CIT (NN 7)) )\n", "text.gz": gzip.compress(CAPTIONS)}
-        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-        yield server
-        server.shutdown()
+    folder = tmp_path / "source"
+    corpus = replace(PUBLIC_CORPORA["craft"], url=f"{folder.as_uri()}/", files=files)
+    monkeypatch.setitem(PUBLIC_CORPORA, "craft", corpus)
+    folder.mkdir()
+    # As upstream: spaces before parentheses, and a tree on two lines.
+    first = b"( (S (NP (NN Cats))\n     (VP (VBP sleep)) (. .)) )\n( (TITLE (NN Mice )) )\n"
+    for name, content in (("1.tree", first), ("2.tree", b"( (CIT (NN 7)) )\n"), ("text.gz", gzip.compress(CAPTIONS))):
+        (folder / name).write_bytes(content)
+    return folder
 
 
 def get(*arguments: object, folder: Path) -> CompletedProcess:
@@ -105,22 +73,21 @@ def test_configurations_name_files_of_the_corpora():
     assert len(seen) > 2
 
 
-def test_an_interrupted_download_continues(server, tmp_path):
-    server.refused = "text.gz"
+def test_an_interrupted_download_continues(source, tmp_path):
+    text = (source / "text.gz").rename(source / "later")
     broken = get("craft", folder=tmp_path)
     assert broken.returncode == 1
-    assert broken.stderr.startswith(f"get_data.py: {server.url}text.gz: HTTP Error 503")
-    assert "repeat the command" in broken.stderr
-    server.refused = None
+    assert broken.stderr.startswith(f"get_data.py: {source.as_uri()}/text.gz: ")
+    assert "; repeat the command to continue" in broken.stderr
+    text.rename(source / "text.gz")
     assert "1 of 2 files are new" in get("craft", folder=tmp_path).stdout
     folder = tmp_path / "data" / "craft"
     assert text_of(folder / "a.mrg.gz") == TREES
     assert text_of(folder / "b" / "text.gz") == CAPTIONS
-    assert server.asked == {"1.tree": 1, "2.tree": 1, "text.gz": 2}
 
 
 @pytest.mark.parametrize(
-    ("part", "sent"),
+    ("part", "content"),
     [
         ("text.gz", b"<p>Try later.</p>"),
         ("text.gz", gzip.compress(CAPTIONS)[:-9]),
@@ -129,21 +96,20 @@ def test_an_interrupted_download_continues(server, tmp_path):
     ],
     ids=["a page", "a part", "another text", "a page as an archive"],
 )
-def test_another_content_is_never_written(part, sent, server, tmp_path, monkeypatch):
-    corpus = replace(PUBLIC_CORPORA["tatoeba_en-de"], archive=f"{server.url}deu-eng.zip")
+def test_another_content_is_never_written(part, content, source, tmp_path, monkeypatch):
+    corpus = replace(PUBLIC_CORPORA["tatoeba_en-de"], archive=f"{source.as_uri()}/deu-eng.zip")
     monkeypatch.setitem(PUBLIC_CORPORA, "tatoeba_en-de", corpus)
-    server.contents[part] = sent
-    name = "tatoeba_en-de" if part.endswith(".zip") else "craft"
-    refused = get(name, folder=tmp_path)
+    (source / part).write_bytes(content)
+    refused = get("tatoeba_en-de" if part.endswith(".zip") else "craft", folder=tmp_path)
     assert refused.returncode == 1
-    assert refused.stderr.startswith(f"get_data.py: {server.url}{'' if part == '2.tree' else part}: ")
+    assert refused.stderr.startswith(f"get_data.py: {source.as_uri()}/{'' if part == '2.tree' else part}: ")
     assert "try again later" in refused.stderr
     written = {path.name for path in (tmp_path / "data").rglob("*.gz")}
     assert written == ({"a.mrg.gz"} if part == "text.gz" else set())
 
 
-def test_a_changed_file_is_an_error(server, tmp_path):
-    assert get("craft", folder=tmp_path).returncode == 0
+def test_a_changed_file_is_an_error(source, tmp_path):
+    get("craft", folder=tmp_path)
     changed = tmp_path / "data" / "craft" / "a.mrg.gz"
     changed.write_bytes(gzip.compress(TREES + TREES))
     refused = get("craft", folder=tmp_path)
@@ -156,7 +122,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["tatoeba_en-de", "tatoeba_en-fr"])
-def test_an_archive_is_split_as_the_corpus_was(name, server, shared_data, tmp_path, monkeypatch):
+def test_an_archive_is_split_as_the_corpus_was(name, shared_data, tmp_path, monkeypatch):
     original, written = shared_data / name, tmp_path / "data" / name
     languages = name.removeprefix("tatoeba_").split("-")
 
@@ -177,11 +143,10 @@ def test_an_archive_is_split_as_the_corpus_was(name, server, shared_data, tmp_pa
     def serve(pairs: list[tuple[str, ...]]) -> None:
         stem = {"de": "deu", "fr": "fra"}[languages[1]]
         lines = "".join(f"{english}\t{other}\tCC-BY 2.0 Attribution: tatoeba.org\n" for english, other in pairs)
-        with ZipFile(packed := io.BytesIO(), "w") as members:
+        archive = tmp_path / f"{stem}-eng.zip"
+        with ZipFile(archive, "w") as members:
             members.writestr(f"{stem}.txt", lines)
-        server.contents[f"{stem}-eng.zip"] = packed.getvalue()
-        archive = f"{server.url}{stem}-eng.zip"
-        monkeypatch.setitem(PUBLIC_CORPORA, name, replace(PUBLIC_CORPORA[name], archive=archive))
+        monkeypatch.setitem(PUBLIC_CORPORA, name, replace(PUBLIC_CORPORA[name], archive=archive.as_uri()))
 
     serve(archive)
     done = get(name, folder=tmp_path)

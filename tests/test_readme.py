@@ -71,7 +71,7 @@ NOT_RUN = {
     "make",  # test_make_has_the_target
     "venv",  # the environment that the tests run in
     "pip",  # needs a network; test_command.py installs the wheel
-    "recipes/get_data.py",  # needs a network; test_public_corpora.py copies
+    "recipes/get_data.py",  # needs a network; test_public_corpora.py reads files
     "recipes/demo_app.py",  # serves until it is stopped; test_demo_app.py serves the same page
     "onnx",  # takes long, and the model that test_onnx.py examines is made by this command
 }
