@@ -77,11 +77,12 @@ def run(name: str, folder: Path) -> None:
 def other_texts(folder: Path, corpus: PublicCorpus) -> list[str]:
     """The existing files whose text is not the corpus's."""
     others = []
-    for file in filter(lambda name: (folder / name).exists(), corpus.files):
-        with open_binary(folder / file) as text:
-            digest = hashlib.file_digest(text, "sha256")  # type: ignore[arg-type]  # they all have readinto
-        if digest.hexdigest() != corpus.files[file].sha256:
-            others.append(file)
+    for file, entry in corpus.files.items():
+        if (folder / file).exists():
+            with open_binary(folder / file) as text:
+                digest = hashlib.file_digest(text, "sha256")  # type: ignore[arg-type]  # they all have readinto
+            if digest.hexdigest() != entry.sha256:
+                others.append(file)
     return others
 
 
