@@ -67,9 +67,7 @@ class SweepArguments(RecipeTrainingArguments):
     """Options of reproduce_table3.py, and all of transformers' `Seq2SeqTrainingArguments`."""
 
     output_dir: str | None = option("runs/table3", "Directory for all results.")
-    precision: Precision = option(
-        "auto", "Precision of all rows; 'auto' is float32, because the fastest could differ between rows."
-    )
+    precision: Precision = option("auto", "Precision of all rows; 'auto' is float32, because the fastest may differ.")
     rows: list[str] | None = option(None, "Rows of Table 3; by default all.")
     seeds: list[int] = option([1], "Seeds with which each row is trained.", SEED)
     width: float = option(1.0, "Multiplies d_model, d_ff, d_k and d_v of each row.", POSITIVE)
@@ -77,9 +75,7 @@ class SweepArguments(RecipeTrainingArguments):
     heads: int = option(
         8, "Heads of the rows that have 8 in the paper, whose d_k and d_v, if they are 64 there, follow.", COUNT
     )
-    parallel: int | None = option(
-        None, "Trainings at once; by default one on each GPU, or one on the processor.", COUNT
-    )
+    parallel: int | None = option(None, "Trainings at once; by default one on each GPU, or one on the CPU.", COUNT)
 
     def __post_init__(self) -> None:
         self.rows = self.rows or list(PAPER_VARIANTS)

@@ -86,9 +86,7 @@ class EvaluationArguments(DecodingArguments):
     confidence: bool = option(
         False, "Measure, on 200 sentences or more, how log-probabilities predict quality, and keep it with the model."
     )
-    robustness: bool = option(
-        False, "Score at most 200 lines with each of some small changes, and count copied strings; by the first search."
-    )
+    robustness: bool = option(False, "Score 200 lines with small changes, and count copied strings; first search only.")
     output_dir: str = option("runs/evaluation", "Directory for all results.")
     overwrite: bool = option(False, "Replace an earlier evaluation there.")
 

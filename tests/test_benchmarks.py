@@ -174,14 +174,14 @@ def test_a_speedrun_is_a_record_if_it_is_good_within_the_budget_and_faster():
         ("**H, record**", run, [14.0] * 4, [39.3, 39.7, 40.2, 40.2]),
     ]
     entries = [
-        speedrun.Entry(str(row), "open", place, 1, [*range(len(minutes))], "logs", minutes, minutes, scores, scores)
+        speedrun.Entry(str(row), place, 1, [*range(len(minutes))], "logs", minutes, minutes, scores, scores)
         for row, (_, place, minutes, scores) in enumerate(lines)
     ]
     report = speedrun.as_markdown(speedrun.SpeedrunRecord(entries))
     cells = [[cell.strip() for cell in line.split("|")[1:]] for line in report.splitlines() if line.startswith("| ")]
     assert [row[:2] for row in cells[1:]] == [[mark, str(row)] for row, (mark, *_) in enumerate(lines)]
-    assert [row[6] for row in cells[-3:-1]] == ["38.80", "39.49"]
-    assert cells[-2][4:6] == ["15.0 (15.0 to 15.0)", "40.00 (39.70 to 40.30)"]
+    assert [row[5] for row in cells[-3:-1]] == ["38.80", "39.49"]
+    assert cells[-2][3:5] == ["15.0 (15.0 to 15.0)", "40.00 (39.70 to 40.30)"]
 
 
 def test_a_speedrun_trains_each_seed_and_scores_with_one_alpha(tmp_path, lively_model, monkeypatch):

@@ -64,9 +64,7 @@ class Arguments(DeviceArguments):
     text: str = option(MISSING, "Source sentences, one a line.")
     references: str | None = option(None, "Their translations, for BLEU.")
     sentences: int = option(500, "Sentences to translate, from all over the text.", COUNT)
-    batch_sizes: list[int] = option(
-        [16, 32, 64, 128, 256], "Numbers of sentences a batch, each for all systems.", COUNT
-    )
+    batch_sizes: list[int] = option([16, 32, 64, 128, 256], "Sentences a batch, each for all systems.", COUNT)
     beams: list[int] = option([1, 4], "Numbers of beams, a table each; 1 is greedy search.", COUNT)
     rounds: int = option(2, "How often each system translates everything in batches of each size.", COUNT)
 
