@@ -95,7 +95,7 @@ def explore(
         "search": asdict(trace),
         "words": _words(tokenizer, weights, choices),
     }
-    return ExplorerView(_page(_rounded(data), f"{shown[:80]} – how it is translated", len(sentences)))
+    return ExplorerView(_page(data, f"{shown[:80]} – how it is translated", len(sentences)))
 
 
 def _attention(rows: list[str], columns: list[str], values: np.ndarray) -> dict[str, Any]:
@@ -136,18 +136,11 @@ def _choice(tokenizer: PreTrainedTokenizerBase, choice: Choice, position: int) -
     return {"text": choice.text, "probability": choice.probability, "alternatives": alternatives}
 
 
-def _rounded(data: Any) -> Any:
-    """Round JSON data to four decimals, which halves the size of the page."""
-    if isinstance(data, dict):
-        return {name: _rounded(value) for name, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_rounded(value) for value in data]
-    return round(data, 4) if isinstance(data, float) else data
-
-
 def _page(data: dict[str, Any], title: str, sentences: int) -> str:
     """The page of the first of `sentences` sentences, with a policy to run only its own script and load nothing."""
     environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
+    # Four decimals halve the size of the page.
+    rounded = json.loads(json.dumps(data), parse_float=lambda number: round(float(number), 4))
     style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("explorer.css", "explorer.js"))
     return environment.get_template("explorer.html.jinja").render(
         title=title,
@@ -156,7 +149,7 @@ def _page(data: dict[str, Any], title: str, sentences: int) -> str:
         style_hash=_hash(style),
         script=script,
         script_hash=_hash(script),
-        data=json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES),
+        data=json.dumps(rounded, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES),
     )
 
 
