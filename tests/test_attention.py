@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from foreign_models import marian_tokenizer, untrained
+from foreign_models import fsmt_tokenizer, marian_tokenizer, untrained
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.visualization.attention import merge_words, read_attention
@@ -103,12 +103,22 @@ def test_merged_words_by_loops(model, tokenizer):
         np.testing.assert_allclose(after.sum(-1), 1, atol=1e-5)
 
 
-def test_a_model_of_another_toolkit(tmp_path):
-    tokenizer = marian_tokenizer(tmp_path / "marian", separate_vocabs=False)
-    ids = {"pad_token_id": tokenizer.pad_token_id, "decoder_start_token_id": tokenizer.pad_token_id}
-    model = untrained("marian", vocab_size=len(tokenizer), **ids)
-    weights = merge_words(read_attention(model, tokenizer, SOURCE, TARGET))
-    assert weights.source == ["The", "old", "man", "reads", "a", "book", ".", "</s>"]
-    assert weights.target == ["Der", "alte", "Mann", "liest", "ein", "Buch", ".", "</s>"]
-    for kind in KINDS:
-        np.testing.assert_allclose(weights.select(kind)[2].sum(-1), 1, atol=1e-5)
+def test_models_of_other_toolkits(tmp_path):
+    marian = marian_tokenizer(tmp_path / "marian", separate_vocabs=True)
+    ids = {"pad_token_id": marian.pad_token_id, "decoder_start_token_id": marian.pad_token_id}
+    sizes = {"vocab_size": marian.vocab_size, "decoder_vocab_size": len(marian.decoder), **ids}
+    separate = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False, "eos_token_id": 0}
+    merged = merge_words(read_attention(untrained("marian", **sizes, **separate), marian, SOURCE, TARGET))
+    assert merged.target == ["Der", "alte", "Mann", "liest", "ein", "Buch", ".", "</s>"]
+
+    fsmt = fsmt_tokenizer(tmp_path / "fsmt", separate_vocabs=True)
+    model = untrained("fsmt", src_vocab_size=fsmt.src_vocab_size, tgt_vocab_size=fsmt.tgt_vocab_size)
+    model.generation_config.update(max_length=9, max_new_tokens=None)
+    own = merge_words(read_attention(model, fsmt, SOURCE))
+    with pytest.raises(ValueError, match="target: the model's tokenizer has two vocabularies"):
+        read_attention(model, fsmt, SOURCE, TARGET)
+    for weights in (merged, own):
+        assert weights.source == ["The", "old", "man", "reads", "a", "book", ".", "</s>"]
+        assert not np.triu(weights.decoder, 2).any()
+        for kind in KINDS:
+            np.testing.assert_allclose(weights.select(kind)[2].sum(-1), 1, atol=1e-5)

@@ -68,8 +68,7 @@ def read_attention(
     """Compute the attention weights of a sentence and its translation.
 
     Args:
-        model, tokenizer: An encoder-decoder model, which is in evaluation mode afterwards, and its tokenizer, with one
-            vocabulary for both languages.
+        model, tokenizer: An encoder-decoder model, which is in evaluation mode afterwards, and its tokenizer.
         source: A sentence.
         target: Its translation, as text or as tokens with EOS; by default the model's.
 
@@ -88,8 +87,8 @@ def read_attention(
     labels = labels.to(model.device)  # [1, T]
     shifted = model.prepare_decoder_input_ids_from_labels(labels)
     outputs = eager_copy(model)(**inputs, decoder_input_ids=shifted, output_attentions=True, use_cache=False)
-    source_texts, source_continues = shown_tokens(tokenizer, inputs.input_ids[0].tolist())
-    target_texts, target_continues = shown_tokens(tokenizer, labels[0].tolist())
+    source_texts, source_continues = shown_tokens(tokenizer, _source_tokens(tokenizer, source, inputs.input_ids[0]))
+    target_texts, target_continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(labels[0].tolist()))
     return AttentionWeights(
         source=source_texts,
         target=target_texts,
@@ -125,6 +124,13 @@ def _merged(weights: np.ndarray, rows: Sequence[int], columns: Sequence[int]) ->
     sums = np.add.reduceat(np.add.reduceat(weights, columns, axis=-1), rows, axis=-2)
     counts = np.diff([*rows, weights.shape[-2]])  # tokens of each row's word
     return sums / counts[:, None].astype(weights.dtype)
+
+
+def _source_tokens(tokenizer: PreTrainedTokenizerBase, source: str, ids: torch.Tensor) -> list[str]:
+    """Entries of the source's vocabulary, which may differ from the vocabulary of `convert_ids_to_tokens`."""
+    tokens = tokenizer.tokenize(source)
+    known = len(tokens) if len(tokens) == len(ids) - 1 and ids[-1] in tokenizer.all_special_ids else 0
+    return tokens[:known] + tokenizer.convert_ids_to_tokens(ids[known:].tolist())
 
 
 def _stack(attentions: Sequence[torch.Tensor]) -> np.ndarray:

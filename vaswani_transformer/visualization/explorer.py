@@ -129,7 +129,7 @@ def _choice(tokenizer: PreTrainedTokenizerBase, choice: Choice, position: int) -
     """A token at a position of the translation, and the words that its alternatives begin or continue."""
     alternatives = []
     for other in choice.alternatives:
-        texts, continues = shown_tokens(tokenizer, list(other.tokens))
+        texts, continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(list(other.tokens)))
         starts = word_starts(continues)
         word = join_words(texts, starts)[bisect_right(starts, position) - 1]
         alternatives.append({"text": word, "probability": other.probability, "translation": other.translation})

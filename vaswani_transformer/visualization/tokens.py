@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 
-from transformers import PreTrainedTokenizerBase
+from transformers import FSMTTokenizer, PreTrainedTokenizerBase
 
 from ..model.scores_vaswani import added_texts, begins_unspaced_word
 
@@ -15,26 +15,33 @@ from ..model.scores_vaswani import added_texts, begins_unspaced_word
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
-def shown_tokens(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> tuple[list[str], list[bool]]:
+def shown_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str]) -> tuple[list[str], list[bool]]:
     """The text of each token, and whether it continues the word of the token before it.
 
     The texts of a word's tokens concatenate to the word. Words begin after white space, where letters, digits and other
     characters meet, and with each token of a script that writes no spaces. If byte-level tokens divide a character, the
     last token has it, and the others may have an empty text. White space alone also has an empty text. Control
-    characters are escaped. A special token is a word, and its text is its name.
+    characters are escaped.
+
+    `tokens` are entries of the vocabulary. A special token is a word, and its text is its name.
     """
     special = set(tokenizer.all_special_tokens)
     texts: list[str] = []
     continues: list[bool] = []
-    for is_special, group in groupby(tokenizer.convert_ids_to_tokens(ids), special.__contains__):
+    for is_special, group in groupby(tokens, special.__contains__):
         run = list(group)
-        if is_special:
-            spaced = [f" {name}" for name in run]
-        else:
-            spaced = added_texts([tokenizer.convert_tokens_to_string(run[:stop]) for stop in range(1, len(run) + 1)])
+        spaced = [f" {name}" for name in run] if is_special else _spaced_texts(tokenizer, run)
         texts += [_UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text.strip()) for text in spaced]
         continues += _continuations(spaced)
     return texts, continues
+
+
+def _spaced_texts(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -> list[str]:
+    """The text of each token, with the white space before it."""
+    if isinstance(tokenizer, FSMTTokenizer):  # it marks ends of words
+        ends = [False, *(token.endswith("</w>") for token in tokens)]
+        return [" " * after_end + token.removesuffix("</w>") for after_end, token in zip(ends, tokens, strict=False)]
+    return added_texts([tokenizer.convert_tokens_to_string(tokens[:stop]) for stop in range(1, len(tokens) + 1)])
 
 
 def _continuations(spaced: list[str]) -> list[bool]:
