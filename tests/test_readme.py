@@ -391,3 +391,8 @@ def test_names_are_in_the_files_before_them(files):
         source = next(base / path for base in bases if (base / path).exists()).read_text(encoding="utf-8")
         for name in re.findall(r"`(?:\w+\.)?(\w+)`", names):
             assert re.search(rf"\b{name}\b", source), f"{path} has no {name}"
+
+
+@pytest.mark.parametrize("files", rows("CONTRIBUTING.md"))
+def test_a_newcomer_opens_three_files_at_most(files):
+    assert len(set(re.findall(FILE, files))) <= 3
