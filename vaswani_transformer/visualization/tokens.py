@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 
-from transformers import FSMTTokenizer, PreTrainedTokenizerBase
+from transformers import FSMTTokenizer, MarianTokenizer, PreTrainedTokenizerBase
 
 from ..model.scores_vaswani import added_texts, begins_unspaced_word
 
@@ -38,6 +38,8 @@ def shown_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str]) -> t
 
 def _spaced_texts(tokenizer: PreTrainedTokenizerBase, tokens: list[str]) -> list[str]:
     """The text of each token, with the white space before it."""
+    if isinstance(tokenizer, MarianTokenizer):
+        return [token.replace("\u2581", " ") for token in tokens]
     if isinstance(tokenizer, FSMTTokenizer):  # it marks ends of words
         ends = [False, *(token.endswith("</w>") for token in tokens)]
         return [" " * after_end + token.removesuffix("</w>") for after_end, token in zip(ends, tokens, strict=False)]
