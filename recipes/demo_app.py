@@ -25,9 +25,7 @@ class DemoArguments(ShownSearchArguments):
     """Which model the page shows, where, and how it decodes; addresses as in gradio's `launch`."""
 
     server_name: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 listens on all interfaces.")
-    server_port: int | None = option(
-        None, "Port to listen on; by default the first free one from 7860.", Interval(minimum=1, maximum=65535)
-    )
+    server_port: int | None = option(None, "Port; by default the first free one from 7860.", Interval(1, 65535))
     share: bool = option(False, "Also make a public link, through gradio's servers.")
 
 

@@ -30,9 +30,7 @@ class ExplorerArguments(ShownSearchArguments):
     target: str | None = option(None, "A translation to show, instead of the model's.")
     output: str = option("explorer.html", "HTML file to write.")
     overwrite: bool = option(False, "Replace an output file that exists.")
-    alternatives: int = option(
-        4, "Alternatives shown for each token; each needs another search.", Interval(minimum=0, maximum=100)
-    )
+    alternatives: int = option(4, "Alternatives to each token; each takes a search.", Interval(minimum=0, maximum=100))
     max_tokens: int = option(128, "Longest sentence, in tokens; each takes `--alternatives` searches.", COUNT)
 
     def __post_init__(self) -> None:

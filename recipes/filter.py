@@ -16,7 +16,6 @@ The output directory then has `kept.jsonl`, in the order of the corpus, for `--t
 removal, with the costs; and `filter.json`, what was removed.
 """
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
@@ -58,10 +57,6 @@ class FilterArguments(DecodingArguments):
     remove: float = option(0.2, "Share of the pairs to remove.", Interval(minimum=0, maximum=1))
 
 
-# Pairs that are shown on the terminal.
-SHOWN = 10
-
-
 @dataclass(frozen=True)
 class DirectedModel:
     """A saved model, and the direction in which it reads the pairs."""
@@ -76,13 +71,9 @@ class FilterRecord(Record):
     """`filter.json`; costs are in nats per sub-word.
 
     Attributes:
-        run: Command, commit and machine.
-        pairs: Number of pairs of the corpus.
         useless: Pairs with a blank side, or that repeat an earlier pair.
-        removed: Number of pairs removed.
         threshold: Cost of the pair that was removed last; None if none was removed.
-        mean_cost_kept: Mean cost of the others; None if all were removed.
-        mean_cost_removed: Mean cost of the removed pairs; None if none was removed.
+        mean_cost_kept, mean_cost_removed: None if there are no such pairs.
     """
 
     run: Provenance
@@ -103,7 +94,6 @@ def main() -> None:
 def run(args: FilterArguments) -> None:
     if Path(args.output).exists():
         raise FileExistsError(f"output: {args.output} exists already; name another")
-    Path(args.output).absolute().parent.mkdir(parents=True, exist_ok=True)
     models = open_models(args)
     with main_process_first():
         corpus = load_parallel_corpus(args.corpus, *models[0].languages, columns=args.columns)
@@ -160,7 +150,7 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
         record.save(directory / "filter.json")
     console = PlainConsole()
     table = Table("cost", *languages, title="The costliest pairs")
-    for row in map(int, worst_first[record.useless :][:SHOWN]):
+    for row in map(int, worst_first[record.useless :][:10]):
         translation = corpus[row]["translation"]
         table.add_row(f"{costs[row]:.2f}", *(translation[language] for language in languages))
     console.print(table)
@@ -169,13 +159,9 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
 
 
 def dual_cross_entropy(forward: np.ndarray, backward: np.ndarray | None = None) -> np.ndarray:
-    """Dual conditional cross-entropy, which ranks noisy pairs highest: `[pairs]`.
+    """Dual conditional cross-entropy, which ranks noisy pairs highest (Junczys-Dowmunt 2018): `[pairs]`.
 
-    Junczys-Dowmunt (2018), without its exponential.
-
-    Args:
-        forward: `[pairs]` cross-entropy of each target given its source, per token.
-        backward: The same in the opposite direction; without it, the cost is `forward`.
+    `forward` and `backward` are cross-entropies per token `[pairs]` in both directions; with one, it is the cost.
     """
     return forward if backward is None else np.abs(forward - backward) + (forward + backward) / 2
 
@@ -184,10 +170,9 @@ def useless_pairs(corpus: Dataset) -> np.ndarray:
     """Whether each pair has a blank side or repeats an earlier pair: `[pairs]`."""
     is_useless, seen = np.zeros(len(corpus), dtype=bool), set()
     for row, translation in enumerate(corpus["translation"]):
-        texts = [text.strip() for text in translation.values()]
-        digest = hashlib.blake2b(json.dumps(texts).encode(), digest_size=12).digest()  # texts would fill the memory
-        is_useless[row] = digest in seen or not all(texts)
-        seen.add(digest)
+        texts = tuple(text.strip() for text in translation.values())
+        is_useless[row] = hash(texts) in seen or not all(texts)
+        seen.add(hash(texts))  # of 64 bits; the texts would fill the memory
     return is_useless
 
 

@@ -1,80 +1,70 @@
 """Get the public corpora that configurations name, into data/ in the working directory.
 
     python recipes/get_data.py multi30k
-    python recipes/get_data.py tatoeba_en-de craft --from /mnt/corpora
+    python recipes/get_data.py tatoeba_en-de craft
 
 multi30k, newstest and craft come from public repositories, at a commit, and each text must have the SHA-256 that the
 package records. tatoeba_en-de and tatoeba_en-fr are split from today's archive: valid and test are the pinned pairs, as
 far as they are still in it, and all other pairs form the training set. canlaws_en-fr has no public source with the same
-splits, and can only be copied. `--from` names a directory with a folder for each corpus; then all are the pinned texts,
-without a network.
+splits.
 
-Existing files are kept. Files that are split from an archive belong together: if one is missing, every file whose text
-differs from the archive or the copy is rewritten. After an interruption, the same command continues. The source
-and the licence of each corpus are printed.
+Existing files are checked and kept. So a copy of a corpus needs no network: copy its folder to data/, and run the
+command. Files that are split from an archive belong together: if one is missing, all are written again. After an
+interruption, the same command continues. The source and the licence of each corpus are printed.
 """
 
 import gzip
 import hashlib
 import re
-import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from zipfile import BadZipFile, ZipFile
-
-from datasets import DownloadConfig, DownloadManager
+from urllib.request import Request, urlopen
+from zipfile import ZipFile
 
 from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicCorpus, split_pairs
 from vaswani_transformer.data.text_files import open_binary
 from vaswani_transformer.options.arguments import option
 from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.system.console import PlainConsole, ProgressBar, one_line
+from vaswani_transformer.system.console import PlainConsole, ProgressBar, errors_begin_with, one_line
 from vaswani_transformer.system.faults import exit_on_error
 from vaswani_transformer.system.files import atomic_write
 
 
 NAMES = f"One or several of {', '.join(PUBLIC_CORPORA)}."
+ADVICE = "repeat the command to continue"
 
 
 @dataclass
 class GetDataArguments:
     """Options of get_data.py, beside the names of the corpora."""
 
-    copy: str | None = option(None, "Directory with a copy of the corpora, instead of the network.", alias="--from")
     output_dir: str = option("data", "Directory to make the folders of the corpora in.")
 
 
-def make_parser() -> RecipeParser:
-    parser = RecipeParser((GetDataArguments,), usage="%(prog)s CORPUS ... [--from DIRECTORY] [--output_dir DIRECTORY]")
-    parser.add_argument("corpora", nargs="+", metavar="CORPUS", choices=PUBLIC_CORPORA, help=NAMES, is_shown=True)
-    return parser
-
-
 def main() -> None:
-    parser = make_parser()
+    parser = RecipeParser((GetDataArguments,), usage="%(prog)s CORPUS ... [--output_dir DIRECTORY]")
+    parser.add_argument("corpora", nargs="+", metavar="CORPUS", choices=PUBLIC_CORPORA, help=NAMES, is_shown=True)
     options = parser.read()
     (args,) = parser.fill(options)
-    with exit_on_error("get_data.py", "repeat the command to continue"):
+    with exit_on_error("get_data.py", ADVICE):
         for name in options.corpora:
-            run(name, args)
+            run(name, Path(args.output_dir, name))
 
 
-def run(name: str, args: GetDataArguments) -> None:
-    corpus, folder, console = PUBLIC_CORPORA[name], Path(args.output_dir, name), PlainConsole()
+def run(name: str, folder: Path) -> None:
+    corpus, console = PUBLIC_CORPORA[name], PlainConsole()
     missing = [file for file in corpus.files if not (folder / file).exists()]
     others = other_texts(folder, corpus)
     if others and corpus.archive is None:
         raise ValueError(f"{folder / others[0]}: is another text than the corpus's; remove it, and repeat the command")
-    if missing and args.copy is None and corpus.missing is not None:
-        raise ValueError(f"{name}: {corpus.missing}; name a directory that has a copy with --from")
+    if missing and corpus.missing is not None:
+        raise ValueError(f"{name}: {corpus.missing}; copy {missing[0]} to {folder}")
     new = 0
-    for file, content in new_files(name, corpus, missing, args.copy) if missing else ():
-        if file not in missing and (folder / file).read_bytes() == content:
-            continue
+    for file, content in new_files(name, corpus, missing):
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         atomic_write(folder / file, [content])
         new += 1
@@ -85,38 +75,29 @@ def run(name: str, args: GetDataArguments) -> None:
 
 
 def other_texts(folder: Path, corpus: PublicCorpus) -> list[str]:
-    """The files that are there with another text than the corpus's."""
-    return [
-        file
-        for file, entry in corpus.files.items()
-        if (folder / file).exists() and text_digest(folder / file) != entry.sha256
-    ]
+    """The existing files whose text is not the corpus's."""
+    others = []
+    for file, entry in corpus.files.items():
+        if (folder / file).exists():
+            with open_binary(folder / file) as text:
+                digest = hashlib.file_digest(text, "sha256")  # type: ignore[arg-type]  # they all have readinto
+            if digest.hexdigest() != entry.sha256:
+                others.append(file)
+    return others
 
 
-def new_files(name: str, corpus: PublicCorpus, missing: list[str], copy: str | None) -> Iterator[tuple[str, bytes]]:
+def new_files(name: str, corpus: PublicCorpus, missing: list[str]) -> Iterator[tuple[str, bytes]]:
     """Missing files with their compressed texts; of an archive, all files, since it may have changed."""
-    if copy is not None:
-        folder = Path(copy, name)
-        if not folder.is_dir():
-            raise ValueError(f"from: there is no {folder}; name a directory with the folders of the corpora")
-        for file in missing if corpus.archive is None else corpus.files:
-            if text_digest(folder / file) != corpus.files[file].sha256:
-                raise ValueError(f"{folder / file}: is another text than the corpus's; name another copy with --from")
-            yield file, (folder / file).read_bytes()
-    elif corpus.archive is not None:
+    if corpus.archive is None:
+        yield from ((file, download(corpus, file)) for file in missing)
+    elif missing:
         yield from split_archive(name, corpus.archive)
-    else:
-        yield from ((file, download(name, corpus, file)) for file in missing)
-
-
-def text_digest(path: Path) -> str:
-    with open_binary(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # they all have readinto
 
 
 def split_archive(name: str, archive: str) -> Iterator[tuple[str, bytes]]:
     """Files of a corpus from an archive of lines "English<TAB>other language<TAB>attribution"."""
-    with fetched([archive], name) as (content,), ZipFile(BytesIO(content)) as members:
+    content = fetch(archive)
+    with errors_begin_with(f"{archive}: not the corpus; try again later"), ZipFile(BytesIO(content)) as members:
         text = TextIOWrapper(members.open(Path(archive).name.replace("-eng.zip", ".txt")), encoding="utf-8")
         pairs = [(first, second) for first, second, *_ in (line.rstrip("\n").split("\t") for line in text)]
         splits, gone = split_pairs(name, pairs)
@@ -138,47 +119,28 @@ def compressed(lines: Iterable[str]) -> bytes:
     return gzip.compress("".join(line + "\n" for line in lines).encode(), mtime=0)
 
 
-def download(name: str, corpus: PublicCorpus, file: str) -> bytes:
+def download(corpus: PublicCorpus, file: str) -> bytes:
     """A file's text from its source, compressed."""
-    urls = [corpus.url + part for part in corpus.files[file].parts]
-    with fetched(urls, f"{name}/{file}") as contents:
-        pairs = zip(urls, contents, strict=True)
-        text = b"".join(gzip.decompress(content) if url.endswith(".gz") else content for url, content in pairs)
-        if ".mrg" in file:
-            text = one_tree_a_line(text)
-        if hashlib.sha256(text).hexdigest() != corpus.files[file].sha256:
-            raise ValueError(f"is another text than the corpus's {file}")
+    text = b""
+    for part in ProgressBar(corpus.files[file].parts, file, leave=False):
+        content = fetch(corpus.url + part)
+        with errors_begin_with(f"{corpus.url}{part}: not the corpus; try again later"):
+            text += gzip.decompress(content) if part.endswith(".gz") else content
+    if ".mrg" in file:
+        text = one_tree_a_line(text)
+    if hashlib.sha256(text).hexdigest() != corpus.files[file].sha256:
+        raise ValueError(f"{corpus.url}: has another text than the corpus's {file}; try again later")
     return gzip.compress(text, mtime=0)
 
 
-@contextmanager
-def fetched(urls: Sequence[str], title: str) -> Iterator[list[bytes]]:
-    """Contents of addresses, kept in the cache of `datasets` unless the block refuses them.
-
-    The cache knows a new content by its ETag alone. From a server that sends none, a wrong content would stay forever.
-
-    Raises:
-        OSError: An address cannot be reached.
-        ValueError: The block has refused the contents.
-    """
-    agent = {"headers": {"User-Agent": "vaswani_transformer"}}  # some servers refuse that of Python's libraries
-    config = DownloadConfig(disable_tqdm=True, storage_options=agent)
-    manager = DownloadManager(download_config=config, record_checksums=False)
-    paths = []
-    for url in ProgressBar(urls, title, leave=False):
-        try:
-            paths.append(Path(manager.download(url)))
-        except Exception as error:  # fsspec and aiohttp raise errors of many types
-            cause = one_line(error.__cause__ or error) or type(error).__name__
-            raise OSError(f"{url}: {cause}; repeat the command to continue, or give --from") from error
+def fetch(url: str) -> bytes:
+    """The content of an address; raises an OSError that names it."""
+    request = Request(url, headers={"User-Agent": "vaswani_transformer"})  # some servers refuse Python's default
     try:
-        yield [path.read_bytes() for path in paths]
-    except (BadZipFile, EOFError, KeyError, OSError, ValueError, zlib.error) as error:
-        for path in paths:
-            path.unlink()
-        raise ValueError(
-            f"{urls[0]}: {one_line(error)}; repeat the command to download it again, or give --from"
-        ) from error
+        with urlopen(request, timeout=60) as response:
+            return response.read()
+    except (OSError, HTTPException) as error:
+        raise OSError(f"{url}: {one_line(error)}; {ADVICE}") from error
 
 
 def one_tree_a_line(text: bytes) -> bytes:

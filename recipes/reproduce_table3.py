@@ -46,8 +46,9 @@ from vaswani_transformer.system.manifests import require_same_origin
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
 
-# Options of a training that the sweep sets itself for each row.
-SET = ("output_dir", "test", "average_last", "precision")
+# Options that all trainings share; the sweep sets the others itself.
+KINDS = (DataArguments, ModelArguments, RecipeTrainingArguments)
+SHARED = {field.name for kind in KINDS for field in fields(kind)} - {"output_dir", "precision", "test", "average_last"}
 
 # Sizes that `width` and `depth` multiply.
 WIDTHS, DEPTHS = ("d_model", "d_ff", "d_k", "d_v"), ("encoder_layers", "decoder_layers")
@@ -56,8 +57,7 @@ WIDTHS, DEPTHS = ("d_model", "d_ff", "d_k", "d_v"), ("encoder_layers", "decoder_
 REFUSED = {
     "seed": "a sweep has several; give --seeds",
     "resume": "a sweep always resumes; leave it out",
-    "push_to_hub": "a sweep pushes nothing; push the model that you choose",
-    "hub_token": "a sweep pushes nothing; leave it out",
+    **dict.fromkeys(("push_to_hub", "hub_token"), "a sweep pushes nothing; push the model that you choose"),
     **dict.fromkeys(vars(ModelArguments()), "the rows of Table 3 decide this; give --rows, --width, --depth, --heads"),
 }
 
@@ -67,9 +67,7 @@ class SweepArguments(RecipeTrainingArguments):
     """Options of reproduce_table3.py, and all of transformers' `Seq2SeqTrainingArguments`."""
 
     output_dir: str | None = option("runs/table3", "Directory for all results.", is_first=True)
-    precision: Precision = option(
-        "auto", "Precision of all rows; 'auto' is float32, because the fastest could differ between rows."
-    )
+    precision: Precision = option("auto", "Precision of all rows; 'auto' is float32, because the fastest may differ.")
     rows: list[str] | None = option(None, "Rows of Table 3; by default all.")
     seeds: list[int] = option([1], "Seeds with which each row is trained.", SEED)
     width: float = option(1.0, "Multiplies d_model, d_ff, d_k and d_v of each row.", POSITIVE)
@@ -77,9 +75,7 @@ class SweepArguments(RecipeTrainingArguments):
     heads: int = option(
         8, "Heads of the rows that have 8 in the paper, whose d_k and d_v, if they are 64 there, follow.", COUNT
     )
-    parallel: int | None = option(
-        None, "Trainings at once; by default one on each GPU, or one on the processor.", COUNT
-    )
+    parallel: int | None = option(None, "Trainings at once; by default one on each GPU, or one on the CPU.", COUNT)
 
     def __post_init__(self) -> None:
         self.rows = self.rows or list(PAPER_VARIANTS)
@@ -97,8 +93,8 @@ class SweepArguments(RecipeTrainingArguments):
 
 
 def main() -> None:
-    kinds = (SweepArguments, DataArguments, ModelArguments)
-    parser = RecipeParser(kinds, {field.name for kind in kinds for field in fields(kind)}.difference(SET, REFUSED))
+    shown = {field.name for field in fields(SweepArguments)} | SHARED
+    parser = RecipeParser((SweepArguments, DataArguments, ModelArguments), shown - {"average_last", *REFUSED})
     given = parser.read()
     args, data_args, _ = parser.fill(given)
     if not data_args.validation:
@@ -156,15 +152,9 @@ def scaled_sizes(row: str, scale: Scale) -> dict[str, int]:
 
 
 def training_options(parser: RecipeParser, given: Namespace) -> tuple[dict[str, Json], dict[str, Json]]:
-    """The options that all trainings share: every value as it was set, and the values that are no defaults."""
-    options, changed = {}, {}
-    kinds = (DataArguments, ModelArguments, RecipeTrainingArguments)
-    names = {field.name for kind in kinds for field in fields(kind)}.difference(SET)
-    for name, value in vars(given).items():  # the dataclasses change some
-        if name in names:
-            options[name] = as_json(value)
-            if value != parser.get_default(name):
-                changed[name] = options[name]
+    """The options that all trainings share, as they were given; and those of them that are no defaults."""
+    options = {name: as_json(value) for name, value in vars(given).items() if name in SHARED}
+    changed = {name: value for name, value in options.items() if value != as_json(parser.get_default(name))}
     for name in changed.keys() & REFUSED.keys():
         parser.error(f"{name}: {REFUSED[name]}")
     return options, changed

@@ -29,7 +29,6 @@ in languages without spaces between words with the highest sacreBLEU.
 
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from accelerate import PartialState
@@ -87,9 +86,7 @@ class EvaluationArguments(DecodingArguments):
     confidence: bool = option(
         False, "Measure, on 200 sentences or more, how log-probabilities predict quality, and keep it with the model."
     )
-    robustness: bool = option(
-        False, "Score at most 200 lines with each of some small changes, and count copied strings; by the first search."
-    )
+    robustness: bool = option(False, "Score 200 lines with small changes, and count copied strings; first search only.")
     output_dir: str = option("runs/evaluation", "Directory for all results.")
     overwrite: bool = option(False, "Replace an earlier evaluation there.")
 
@@ -105,8 +102,6 @@ class EvaluationArguments(DecodingArguments):
             refuse_unused(self, dict.fromkeys(("hypotheses", "compare", "num_beams", "length_penalty"), advice))
         if self.hypotheses is not None:
             refuse_unused(self, {"robustness": "it needs a --model"})
-        if self.compare is not None and Path(self.compare) == Path(self.systems[0]):
-            raise ValueError("compare: is the first system itself; name another")
         if self.compare is not None and max(len(self.num_beams or []), len(self.length_penalty or [])) > 1:
             raise ValueError("compare: both systems search with the same options; give one number of beams, one alpha")
 
@@ -117,8 +112,9 @@ class EvaluationArguments(DecodingArguments):
     @property
     def models(self) -> list[str]:
         """The systems that are models, not files of translations."""
-        named = [name for name in (self.model, self.compare) if name is not None]
-        return [name for name in named if name == self.model or not Path(name).is_file()]
+        return [
+            name for name in (self.model, self.compare) if name and (name == self.model or not Path(name).is_file())
+        ]
 
 
 def main() -> None:
@@ -130,8 +126,10 @@ def main() -> None:
 def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     directory, is_main = Path(args.output_dir), PartialState().is_main_process
     on_main_process(lambda: lock_evaluation(directory, args.overwrite, exit_stack))
-    check = partial(open_model, task="translation", trust_remote_code=args.trust_remote_code)
-    models = {name: check(name, option="model" if name == args.model else "compare") for name in args.models}
+    models = {}
+    for name in args.models:
+        option = "model" if name == args.model else "compare"
+        models[name] = open_model(name, option=option, task="translation", trust_remote_code=args.trust_remote_code)
     test_set = open_test_set(args, [saved.config for saved in models.values()])
     if args.confidence:
         models[args.model].require_updatable("a confidence_curve")
@@ -228,26 +226,22 @@ def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:
     for each in report.bins:
         table.add_row(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences))
     console.print(table)
-    console.print(
-        f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}"
-    )
     remaining = ", ".join(f"{float(share):.0%} {chrf:.1f}" for share, chrf in report.remaining.items())
-    console.print(f"chrF without the least confident: {remaining}")
-    low, high = report.tokens or (1, 1)
+    lowest, highest = report.curve[0][0], report.curve[-1][0]
+    fewest, most = report.tokens
     console.print(
-        f"measured from {report.curve[0][0]:.2f} to {report.curve[-1][0]:.2f} of log-probability a token, and for "
-        f"translations of {low} to {high} tokens"
+        f"calibration error {report.calibration_error:.1f} chrF, rank correlation {report.rank_correlation:.2f}\n"
+        f"chrF without the least confident: {remaining}\n"
+        f"measured from {lowest:.2f} to {highest:.2f} of log-probability a token, and for translations of {fewest} to "
+        f"{most} tokens"
     )
 
 
-def pathology_table(
-    name: str, pathologies: Pathologies, sources: list[str], translations: list[str], examples: int = 3
-) -> Table:
+def pathology_table(name: str, pathologies: Pathologies, sources: list[str], translations: list[str]) -> Table:
     table = Table("pathology", "sentences", "line", "source", "translation", title=f"Pathologies of {name}")
     for kind, lines in pathologies.lines.items():
-        share = f"{pathologies.shares[kind]:.1f} %"
-        table.add_row(kind, share)
-        for line in lines[:examples]:
+        table.add_row(kind, f"{pathologies.shares[kind]:.1f} %")
+        for line in lines[:3]:
             table.add_row("", "", str(line), sources[line - 1], translations[line - 1])
     return table
 
@@ -257,9 +251,8 @@ def sweep_table(searches: list[Scores], best: Scores) -> Table:
     for row in searches:
         is_best = (row.num_beams, row.length_penalty) == (best.num_beams, best.length_penalty)
         scores = (f"{each.score:.2f}" for each in (row.bleu, row.paper_bleu, row.chrf))
-        numbers = (f"{row.paper_bleu.relative_length:.3f}", f"{row.seconds:.1f}")
-        cells = (str(row.num_beams), f"{row.length_penalty:g}", *scores, *numbers)
-        table.add_row(*cells, style="bold" if is_best else None)
+        cells = [str(row.num_beams), f"{row.length_penalty:g}", *scores, f"{row.paper_bleu.relative_length:.3f}"]
+        table.add_row(*cells, f"{row.seconds:.1f}", style="bold" if is_best else None)
     return table
 
 

@@ -9,7 +9,7 @@
 Layers and heads are counted from 1. The target is the model's own translation, unless `--target` gives another.
 """
 
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING, dataclass, fields
 from typing import Literal
 
 from vaswani_transformer.decoding.saved_model import open_model
@@ -21,31 +21,21 @@ from vaswani_transformer.system.files import require_new_file
 from vaswani_transformer.visualization.figures import Picture, attention_view, entropy_view, positions_view
 
 
-SENTENCE = ("model", "source", "target", "target_language", "trust_remote_code")
-ATTENTION = ("kind", "layer", "heads", "words", "merge_words")
-
-# Options that have no effect on a picture.
-UNUSED = {
-    "attention": ("d_model",),
-    "entropy": (*ATTENTION, "d_model"),
-    "positions": (*SENTENCE, *ATTENTION),
-}
-
-
 @dataclass
-class PictureArguments:
-    """A picture, and its file."""
+class SentenceArguments:
+    """A model, a sentence and its translation."""
 
-    picture: Literal["attention", "entropy", "positions"] = option(
-        "attention", "Attention between words; its entropy in each head; the positional encoding."
-    )
-    output: str = option(MISSING, "The picture to write, such as attention.svg or attention.png.")
-    overwrite: bool = option(False, "Replace a picture that exists.")
     model: str | None = option(None, "Directory of a saved model, or its name on the Hub.")
     source: str | None = option(None, "A sentence.")
     target: str | None = option(None, "Its translation; by default the model's own.")
     target_language: str | None = option(None, "Language of the translation, of a model of both directions.")
     trust_remote_code: bool = option(False, "Run code that comes with a model; only if you trust its author.")
+
+
+@dataclass
+class AttentionArguments:
+    """The part of the attention to draw."""
+
     kind: Literal["encoder", "decoder", "cross"] = option(
         "encoder", "Self-attention of the encoder or the decoder, or from the target to the source."
     )
@@ -53,12 +43,28 @@ class PictureArguments:
     heads: list[int] | None = option(None, "The heads, from 1; by default all with --words, else their mean.", COUNT)
     words: list[str] | None = option(None, "The words whose lines to draw; by default all.")
     merge_words: bool = option(False, "Draw words instead of the tokens that they are divided into.")
+
+
+@dataclass
+class PictureArguments(AttentionArguments, SentenceArguments):
+    """A picture, and its file."""
+
+    picture: Literal["attention", "entropy", "positions"] = option(
+        "attention", "Attention between words; its entropy in each head; the positional encoding."
+    )
+    output: str = option(MISSING, "The picture to write, such as attention.svg or attention.png.")
+    overwrite: bool = option(False, "Replace a picture that exists.")
     d_model: int = option(512, "Width of the positional encoding.", COUNT)
 
     def __post_init__(self) -> None:
         require_new_file("output", self.output, self.overwrite)
-        advice = f"leave it out, or draw another picture than {self.picture}"
-        refuse_unused(self, dict.fromkeys(UNUSED[self.picture], advice))
+        unused = {
+            "attention": (),
+            "entropy": (AttentionArguments,),
+            "positions": (SentenceArguments, AttentionArguments),
+        }
+        names = [field.name for kind in unused[self.picture] for field in fields(kind)]
+        refuse_unused(self, dict.fromkeys(names, f"leave it out, or draw another picture than {self.picture}"))
         if self.picture != "positions" and None in (self.model, self.source):
             raise ValueError(f"model, source: give both for --picture {self.picture}")
 

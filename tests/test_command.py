@@ -43,10 +43,8 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_the_wheel_has_the_recipes_and_what_they_read(wheel):
     packed = set(zipfile.ZipFile(wheel).namelist())
-    read = [
-        path for folder in ("configs", "launch", "reference") for path in (REPOSITORY / "recipes" / folder).iterdir()
-    ]
-    for path in (*RECIPES, *read):
+    folders = [REPOSITORY / "recipes" / name for name in ("configs", "launch", "reference")]
+    for path in (*RECIPES, *(file for folder in folders for file in folder.iterdir())):
         assert f"vaswani_transformer/{path.relative_to(REPOSITORY)}" in packed
     for path in (REPOSITORY / "vaswani_transformer").rglob("*"):
         if path.is_file() and "__pycache__" not in path.parts and path.name != "README.md":
@@ -78,16 +76,10 @@ def test_pip_commands_name_packages_and_extras_that_exist():
     setup = (REPOSITORY / "setup.py").read_text(encoding="utf-8")
     extras = set(re.findall(r'^ +"(\w+)": ', setup, re.M))
     packages = set(re.findall(r'"(\w+)>=', setup))
-    sources = [path for pattern in ("*.py", "*.jinja") for path in (REPOSITORY / "vaswani_transformer").rglob(pattern)]
-    chapters = [
-        path for room in ("vaswani_transformer", "recipes", "model_cards") for path in (REPOSITORY / room).rglob("*.md")
-    ]
-    texts = [*sources, *RECIPES, *chapters, REPOSITORY / "README.md"]
-    commands = [
-        command
-        for path in texts
-        for command in re.findall(r"pip install ([^`{\n]+)`", path.read_text(encoding="utf-8"))
-    ]
+    rooms = [REPOSITORY / name for name in ("vaswani_transformer", "recipes", "model_cards")]
+    files = [path for room in rooms for path in room.rglob("*") if path.suffix in (".py", ".jinja", ".md")]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in [*files, REPOSITORY / "README.md"])
+    commands = re.findall(r"pip install ([^`{\n]+)`", text)
     assert len(commands) > 10
     for command in commands:
         extra = re.fullmatch(r'-e "\.\[(\w+)\]"', command)
@@ -108,7 +100,6 @@ def test_a_command_is_its_recipe(tmp_path, saved_model):
     options = ["--model", saved_model, "--input", "text"]
     ours = run_recipe(COMMAND, "translate", *options, folder=tmp_path)
     assert ours.stdout == run_recipe("translate.py", *options, folder=tmp_path).stdout
-    assert len(ours.stdout.splitlines()) == 1
     refused = run_recipe(COMMAND, "train", "--config", "demo", "--virtual_ranks", "-1", folder=tmp_path)
     assert refused.returncode == 1
     assert refused.stderr.startswith("vaswani train: virtual_ranks: must be at least")

@@ -8,12 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 from helpers import REPOSITORY, TINY, call_recipe, option_words, refusal, start_python, write_splits
-from runs import training_options
 
 from vaswani_transformer.data.prepared_directory import load_prepared
 
 
-CONFIGS = REPOSITORY / "recipes" / "configs"
 MANY_PROCESSES = """
 import runpy, sys
 from vaswani_transformer.data import preparation
@@ -96,15 +94,3 @@ def test_a_killed_preparation_leaves_no_process_behind_and_goes_on(settings, tmp
 def test_mistakes_are_errors_before_anything_is_written(settings, tmp_path, changes, message):
     assert message in refusal("prepare_data.py", *option_words({**settings, **changes}))
     assert not list(tmp_path.glob("prepared/[!.]*/*.arrow"))
-
-
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("wmt14*.yaml")), ids=lambda path: path.stem)
-def test_the_configurations_of_wmt14_prepare_base_and_big_in_one_place(path, monkeypatch):
-    data, _, _ = training_options(["--config", str(path), "--precision", "float32"])
-    other = Path(str(path).replace("base", "BIG").replace("big", "base").replace("BIG", "big"))
-    sibling, _, _ = training_options(["--config", str(other), "--precision", "float32"])
-    assert data == sibling
-    assert data.sources == {split: ["wmt/wmt14"] for split in ("train", "validation", "test")}
-    assert set(data.dataset_config.split("-")) == {data.source_language, data.target_language}
-    assert data.prepared == f"runs/wmt14_en_{data.target_language}_data"
-    assert data.tokenizer_sample < 4_500_000

@@ -1,20 +1,14 @@
-"""`vaswani data`: from a copy, from a server on the loopback, interrupted, and with texts that are not the corpus's."""
+"""`vaswani data`: a copy, a download, an interruption, and texts that are not the corpus's."""
 
 import gzip
 import hashlib
-import io
 import random
-import re
-import threading
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from subprocess import CompletedProcess
 from zipfile import ZipFile
 
-import datasets
 import pytest
 import yaml
 from helpers import REPOSITORY, run_recipe
@@ -26,57 +20,22 @@ TREES = b"((S (NP (NN Cats)) (VP (VBP sleep)) (. .)))\n((TITLE (NN Mice)))\n((CI
 CAPTIONS = b"A dog.\nTwo dogs.\n"
 
 
-class Server(ThreadingHTTPServer):
-    """Serves contents by path, counts the requests, and fails for `refused`."""
-
-    refused: str | None = None
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server_port}/"
-        self.asked: Counter[str] = Counter()
-        self.contents: dict[str, bytes] = {}
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        path = self.path.removeprefix("/")
-        self.server.asked[path] += 1
-        content = self.server.contents[path]
-        self.send_response(503 if path == self.server.refused else 200)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def do_HEAD(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(self.server.contents[self.path.removeprefix("/")])))
-        self.end_headers()
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
 @pytest.fixture
-def server(monkeypatch, tmp_path) -> Iterator[Server]:
-    """The public source of craft, here a file of trees in two parts and a compressed text."""
-    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(datasets.config, "DOWNLOADED_DATASETS_PATH", tmp_path / "cache")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+def source(monkeypatch, tmp_path) -> Path:
+    """The public source of craft, here a folder with a file of trees in two parts and a compressed text."""
     files = {
         "a.mrg.gz": PublicFile(hashlib.sha256(TREES).hexdigest(), ["1.tree", "2.tree"]),
         "b/text.gz": PublicFile(hashlib.sha256(CAPTIONS).hexdigest(), ["text.gz"]),
     }
-    with Server() as server:
-        monkeypatch.setitem(PUBLIC_CORPORA, "craft", replace(PUBLIC_CORPORA["craft"], url=server.url, files=files))
-        # As upstream: spaces before parentheses, and a tree on two lines.
-        first = b"( (S (NP (NN Cats))\n     (VP (VBP sleep)) (. .)) )\n( (TITLE (NN Mice )) )\n"
-        server.contents = {"1.tree": first, "2.tree": b"( (CIT (NN 7)) )\n", "text.gz": gzip.compress(CAPTIONS)}
-        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
-        yield server
-        server.shutdown()
+    folder = tmp_path / "source"
+    corpus = replace(PUBLIC_CORPORA["craft"], url=f"{folder.as_uri()}/", files=files)
+    monkeypatch.setitem(PUBLIC_CORPORA, "craft", corpus)
+    folder.mkdir()
+    # As upstream: spaces before parentheses, and a tree on two lines.
+    first = b"( (S (NP (NN Cats))\n     (VP (VBP sleep)) (. .)) )\n( (TITLE (NN Mice )) )\n"
+    for name, content in (("1.tree", first), ("2.tree", b"( (CIT (NN 7)) )\n"), ("text.gz", gzip.compress(CAPTIONS))):
+        (folder / name).write_bytes(content)
+    return folder
 
 
 def get(*arguments: object, folder: Path) -> CompletedProcess:
@@ -87,32 +46,19 @@ def text_of(path: Path) -> bytes:
     return gzip.decompress(path.read_bytes())
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    """The compressed files of a folder."""
-    paths = [path for pattern in ("*.gz", "*.xz") for path in folder.rglob(pattern)]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
-
-
 @pytest.mark.parametrize("name", PUBLIC_CORPORA)
-def test_a_copy_has_the_texts_of_the_corpus(name, shared_data, tmp_path):
+def test_a_copy_is_checked_and_kept(name, shared_data, tmp_path):
     original = shared_data / {"multi30k": "multi30k_en-de-fr", "craft": "craft_treebank"}.get(name, name)
-    (tmp_path / "copy").mkdir()
-    (tmp_path / "copy" / name).symlink_to(original)
-    done = get(name, "--from", tmp_path / "copy", folder=tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).symlink_to(original)
+    done = get(name, folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert PUBLIC_CORPORA[name].licence in done.stdout
-    assert PUBLIC_CORPORA[name].source in done.stdout
-    assert contents(tmp_path / "data" / name) == contents(original)
-
-
-def test_a_copy_completes_an_archives_files_with_none_of_another_day(shared_data, tmp_path):
-    folder = tmp_path / "data" / "tatoeba_en-de"
-    folder.mkdir(parents=True)
-    (folder / "train.en.gz").write_bytes(gzip.compress(b"New.\n"))
-    done = get("tatoeba_en-de", "--from", shared_data, folder=tmp_path)
-    assert "7 of 7 files are new" in done.stdout
+    corpus = PUBLIC_CORPORA[name]
+    assert f"0 of {len(corpus.files)} files are new" in done.stdout
+    assert f"source: {corpus.source}\nlicence: {corpus.licence}\n" in done.stdout
     assert "not as pinned" not in done.stdout
-    assert text_of(folder / "train.en.gz") == text_of(shared_data / "tatoeba_en-de" / "train.en.gz")
+    packed = {path for pattern in ("*.gz", "*.xz") for path in original.rglob(pattern)}
+    assert {original / file for file in corpus.files} == packed
 
 
 def test_configurations_name_files_of_the_corpora():
@@ -127,58 +73,43 @@ def test_configurations_name_files_of_the_corpora():
     assert len(seen) > 2
 
 
-def test_an_interrupted_download_continues(server, tmp_path):
-    server.refused = "2.tree"
+def test_an_interrupted_download_continues(source, tmp_path):
+    text = (source / "text.gz").rename(source / "later")
     broken = get("craft", folder=tmp_path)
     assert broken.returncode == 1
-    assert broken.stderr.startswith(f"get_data.py: {server.url}2.tree: ")
-    assert "repeat the command" in broken.stderr
+    assert broken.stderr.startswith(f"get_data.py: {source.as_uri()}/text.gz: ")
+    assert "; repeat the command to continue" in broken.stderr
+    text.rename(source / "text.gz")
+    assert "1 of 2 files are new" in get("craft", folder=tmp_path).stdout
     folder = tmp_path / "data" / "craft"
-    assert not contents(folder)
-    server.refused = None
-    assert get("craft", folder=tmp_path).returncode == 0
     assert text_of(folder / "a.mrg.gz") == TREES
     assert text_of(folder / "b" / "text.gz") == CAPTIONS
-    assert server.asked["1.tree"] == server.asked["text.gz"] == 1
-
-
-def test_another_text_of_a_copy_is_never_written(server, tmp_path):
-    copy = tmp_path / "copy" / "craft"
-    copy.mkdir(parents=True)
-    (copy / "a.mrg.gz").write_bytes(gzip.compress(b"((CIT (NN 8)))\n"))
-    refused = get("craft", "--from", "copy", folder=tmp_path)
-    assert refused.stderr.startswith("get_data.py: copy/craft/a.mrg.gz: is another text")
-    assert not contents(tmp_path / "data")
 
 
 @pytest.mark.parametrize(
-    ("part", "sent"),
+    ("part", "content"),
     [
         ("text.gz", b"<p>Try later.</p>"),
         ("text.gz", gzip.compress(CAPTIONS)[:-9]),
         ("2.tree", b"( (CIT (NN 8)) )\n"),
+        ("deu-eng.zip", b"<p>Try later.</p>"),
     ],
-    ids=["a page", "a part", "another text"],
+    ids=["a page", "a part", "another text", "a page as an archive"],
 )
-def test_a_wrong_file_of_a_server_without_etag_is_downloaded_again(part, sent, server, tmp_path):
-    right = server.contents[part]
-    server.contents[part] = sent
-    refused = get("craft", folder=tmp_path)
+def test_another_content_is_never_written(part, content, source, tmp_path, monkeypatch):
+    corpus = replace(PUBLIC_CORPORA["tatoeba_en-de"], archive=f"{source.as_uri()}/deu-eng.zip")
+    monkeypatch.setitem(PUBLIC_CORPORA, "tatoeba_en-de", corpus)
+    (source / part).write_bytes(content)
+    refused = get("tatoeba_en-de" if part.endswith(".zip") else "craft", folder=tmp_path)
     assert refused.returncode == 1
-    assert refused.stderr.startswith(f"get_data.py: {server.url}{'1.tree' if part == '2.tree' else part}: ")
-    assert "repeat the command" in refused.stderr
-    assert "--from" in refused.stderr
-    assert not (tmp_path / "data" / "craft" / ("a.mrg.gz" if part == "2.tree" else "b/text.gz")).exists()
-    server.contents[part] = right
-    done = get("craft", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert text_of(tmp_path / "data" / "craft" / "a.mrg.gz") == TREES
-    assert text_of(tmp_path / "data" / "craft" / "b" / "text.gz") == CAPTIONS
-    assert server.asked[part] == 2
+    assert refused.stderr.startswith(f"get_data.py: {source.as_uri()}/{'' if part == '2.tree' else part}: ")
+    assert "try again later" in refused.stderr
+    written = {path.name for path in (tmp_path / "data").rglob("*.gz")}
+    assert written == ({"a.mrg.gz"} if part == "text.gz" else set())
 
 
-def test_a_changed_file_is_an_error(server, tmp_path):
-    assert get("craft", folder=tmp_path).returncode == 0
+def test_a_changed_file_is_an_error(source, tmp_path):
+    get("craft", folder=tmp_path)
     changed = tmp_path / "data" / "craft" / "a.mrg.gz"
     changed.write_bytes(gzip.compress(TREES + TREES))
     refused = get("craft", folder=tmp_path)
@@ -191,7 +122,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["tatoeba_en-de", "tatoeba_en-fr"])
-def test_an_archive_is_split_as_the_corpus_was(name, server, shared_data, tmp_path, monkeypatch):
+def test_an_archive_is_split_as_the_corpus_was(name, shared_data, tmp_path, monkeypatch):
     original, written = shared_data / name, tmp_path / "data" / name
     languages = name.removeprefix("tatoeba_").split("-")
 
@@ -212,11 +143,10 @@ def test_an_archive_is_split_as_the_corpus_was(name, server, shared_data, tmp_pa
     def serve(pairs: list[tuple[str, ...]]) -> None:
         stem = {"de": "deu", "fr": "fra"}[languages[1]]
         lines = "".join(f"{english}\t{other}\tCC-BY 2.0 Attribution: tatoeba.org\n" for english, other in pairs)
-        with ZipFile(packed := io.BytesIO(), "w") as members:
+        archive = tmp_path / f"{stem}-eng.zip"
+        with ZipFile(archive, "w") as members:
             members.writestr(f"{stem}.txt", lines)
-        path = f"{len(server.contents)}/{stem}-eng.zip"  # another each time, since what was downloaded is cached
-        server.contents[path] = packed.getvalue()
-        monkeypatch.setitem(PUBLIC_CORPORA, name, replace(PUBLIC_CORPORA[name], archive=server.url + path))
+        monkeypatch.setitem(PUBLIC_CORPORA, name, replace(PUBLIC_CORPORA[name], archive=archive.as_uri()))
 
     serve(archive)
     done = get(name, folder=tmp_path)
@@ -241,17 +171,10 @@ def test_an_archive_is_split_as_the_corpus_was(name, server, shared_data, tmp_pa
     assert "valid: the archive lacks 1 pairs, of lines 3\n" in done.stdout
     assert "test: the archive lacks 2 pairs, of lines 7, 2000\n" in done.stdout
     assert pairs(written, "test") == [*test[:6], *test[7:1999]]
-
-    (written / changed[0]).unlink()
     serve(added)
-    few, page = get(name, folder=tmp_path), server.url + "page.zip"
-    advice = "; repeat the command to download it again, or give --from"
-    assert f": has 0 of the 4000 held-out pairs{advice}" in few.stderr
-    server.contents["page.zip"] = b"<p>Try later.</p>"
-    monkeypatch.setitem(PUBLIC_CORPORA, name, replace(PUBLIC_CORPORA[name], archive=page))
-    for asked in (1, 2):  # the server sends no ETag
-        assert re.match(rf"get_data.py: {page}: .*{advice}", get(name, folder=tmp_path).stderr)
-        assert server.asked["page.zip"] == asked
+    (written / changed[0]).unlink()
+    refused = get(name, folder=tmp_path)
+    assert refused.stderr.endswith("has 0 of the 4000 held-out pairs\n")
 
 
 def test_mistakes_say_what_to_do(tmp_path):
@@ -260,9 +183,7 @@ def test_mistakes_say_what_to_do(tmp_path):
     assert all(name in unknown.stderr for name in PUBLIC_CORPORA)
     only_copied = get("canlaws_en-fr", folder=tmp_path)
     assert only_copied.stderr.startswith("get_data.py: canlaws_en-fr: ")
-    assert "--from" in only_copied.stderr
-    nowhere = get("multi30k", "--from", "copy", folder=tmp_path)
-    assert nowhere.stderr.startswith("get_data.py: from: there is no copy/multi30k; name a directory")
+    assert only_copied.stderr.endswith("; copy test.en.gz to data/canlaws_en-fr\n")
 
 
 def test_a_missing_file_of_a_configuration_names_the_command(tmp_path):

@@ -71,7 +71,7 @@ NOT_RUN = {
     "make",  # test_make_has_the_target
     "venv",  # the environment that the tests run in
     "pip",  # needs a network; test_command.py installs the wheel
-    "recipes/get_data.py",  # needs a network; test_public_corpora.py copies
+    "recipes/get_data.py",  # needs a network; test_public_corpora.py reads files
     "recipes/demo_app.py",  # serves until it is stopped; test_demo_app.py serves the same page
     "onnx",  # takes long, and the model that test_onnx.py examines is made by this command
 }
@@ -133,7 +133,6 @@ def workspace(tmp_path, saved_model, monkeypatch) -> Path:
         pair = dict(zip(("en", "de", "source", "target"), 2 * texts, strict=True))  # some models name no languages
         (tmp_path / name).write_text(json.dumps(pair) + "\n", encoding="utf-8")
     (tmp_path / "news.en").write_text("The old man reads a book.\n\nDogs!\n", encoding="utf-8")
-    (tmp_path / "reference.de").write_text("Der alte Mann liest ein Buch.\n\nHunde!\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -363,16 +362,6 @@ def test_links_and_paths_resolve(page):
         assert path.startswith("runs/") or any((base / path).exists() for base in bases), path
     for name in re.findall(r"`(vaswani_transformer(?:\.\w+)+)", text):
         pkgutil.resolve_name(name)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_commits_exist(page):
-    git = ["git", "-C", REPOSITORY]
-    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, check=False).stdout
-    if shallow != b"false\n" or not (REPOSITORY / ".git").exists():
-        pytest.skip("this checkout lacks a part of the history")
-    for commit in re.findall(r"`([0-9a-f]{8}|[0-9a-f]{40})`", page.read_text(encoding="utf-8")):
-        assert subprocess.run([*git, "cat-file", "-e", commit], check=False).returncode == 0, commit
 
 
 @pytest.mark.parametrize("chapter", [*CHAPTERS, REPOSITORY / "recipes" / "benchmarks" / "gpu.sh"], ids=name_of)

@@ -7,18 +7,12 @@ from foreign_models import PAIRS
 from tokenizers import normalizers
 
 from vaswani_transformer import VaswaniTokenizer
-from vaswani_transformer.visualization.tokens import shown_tokens
+from vaswani_transformer.visualization.tokens import join_words, shown_tokens, word_starts
 
 
 def words(tokenizer, text: str) -> list[str]:
     texts, continues = shown_tokens(tokenizer, tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids))
-    found: list[str] = []
-    for token, is_inside in zip(texts, continues, strict=True):
-        if is_inside:
-            found[-1] += token
-        else:
-            found.append(token)
-    return found
+    return join_words(texts, word_starts(continues))
 
 
 @pytest.mark.parametrize("model", ["bpe", "wordpiece"])
@@ -48,6 +42,5 @@ def test_white_space_and_control_characters(tokenizer):
 
 
 def test_only_the_last_token_may_have_half_a_character(tokenizer):
-    tokens = tokenizer.tokenize("x🐈")
-    texts, _ = shown_tokens(tokenizer, tokens[:-1])
+    texts, _ = shown_tokens(tokenizer, tokenizer.tokenize("x🐈")[:-1])
     assert "".join(texts) == "x\ufffd"

@@ -18,23 +18,18 @@ from .parsing.tokenizer import VaswaniParsingTokenizer
 
 def register() -> None:
     """Make the models, their tokenizers and the pipeline known to transformers; calling it again changes nothing."""
-    _register(VaswaniConfig, VaswaniModel, VaswaniForConditionalGeneration, VaswaniTokenizer)
-    _register(VaswaniParsingConfig, VaswaniParsingModel, VaswaniForConstituencyParsing, VaswaniParsingTokenizer)
+    for config, model, generating_model, tokenizer in (
+        (VaswaniConfig, VaswaniModel, VaswaniForConditionalGeneration, VaswaniTokenizer),
+        (VaswaniParsingConfig, VaswaniParsingModel, VaswaniForConstituencyParsing, VaswaniParsingTokenizer),
+    ):
+        AutoConfig.register(config.model_type, config, exist_ok=True)
+        AutoModel.register(config, model, exist_ok=True)
+        AutoModelForSeq2SeqLM.register(config, generating_model, exist_ok=True)
+        AutoTokenizer.register(config, fast_tokenizer_class=tokenizer, exist_ok=True)
+        # From here on `save_pretrained` copies the files of these classes, and the files that they import, along with
+        # the weights; but not the tokenizer's: it is saved as a plain fast tokenizer, which loads without
+        # trust_remote_code.
+        config.register_for_auto_class("AutoConfig")
+        model.register_for_auto_class("AutoModel")
+        generating_model.register_for_auto_class("AutoModelForSeq2SeqLM")
     install_translation_task(VaswaniTranslationPipeline)
-
-
-def _register(
-    config: type[VaswaniConfig],
-    model: type[VaswaniModel],
-    generating_model: type[VaswaniForConditionalGeneration],
-    tokenizer: type[VaswaniTokenizer],
-) -> None:
-    AutoConfig.register(config.model_type, config, exist_ok=True)
-    AutoModel.register(config, model, exist_ok=True)
-    AutoModelForSeq2SeqLM.register(config, generating_model, exist_ok=True)
-    AutoTokenizer.register(config, fast_tokenizer_class=tokenizer, exist_ok=True)
-    # From here on `save_pretrained` copies the files of these classes, and the files that they import, along with the
-    # weights; but not the tokenizer's: it is saved as a plain fast tokenizer, which loads without trust_remote_code.
-    config.register_for_auto_class("AutoConfig")
-    model.register_for_auto_class("AutoModel")
-    generating_model.register_for_auto_class("AutoModelForSeq2SeqLM")

@@ -64,9 +64,7 @@ class Arguments(DeviceArguments):
     text: str = option(MISSING, "Source sentences, one a line.")
     references: str | None = option(None, "Their translations, for BLEU.")
     sentences: int = option(500, "Sentences to translate, from all over the text.", COUNT)
-    batch_sizes: list[int] = option(
-        [16, 32, 64, 128, 256], "Numbers of sentences a batch, each for all systems.", COUNT
-    )
+    batch_sizes: list[int] = option([16, 32, 64, 128, 256], "Sentences a batch, each for all systems.", COUNT)
     beams: list[int] = option([1, 4], "Numbers of beams, a table each; 1 is greedy search.", COUNT)
     rounds: int = option(2, "How often each system translates everything in batches of each size.", COUNT)
 
@@ -109,31 +107,21 @@ class System:
     is_sorted: bool = True
 
 
-def peers(model: PreTrainedModel, args: Arguments, beams: int) -> Iterator[System]:
-    """The same weights as a MarianMTModel."""
-    marian = to_marian(model).to(args.device, torch.float32 if args.device == "cpu" else torch.bfloat16)
-    search = generate_search(marian, num_beams=beams, length_penalty=ALPHA)
-    yield System("MarianMTModel.generate, input order", search, is_sorted=False)
-    yield System("MarianMTModel.generate, sorted", search)
-
-
-def exports(model: PreTrainedModel, tokenizer: VaswaniTokenizer, args: Arguments, beams: int) -> Iterator[System]:
-    """The exports to CTranslate2, with and without their shortlists."""
+def all_systems(model: PreTrainedModel, tokenizer: VaswaniTokenizer, args: Arguments, beams: int) -> Iterator[System]:
+    """The peers with the same weights; our search in each type, in the peers' type also with their stopping rule."""
+    is_cpu, options = args.device == "cpu", {"num_beams": beams, "length_penalty": ALPHA}
+    peers_dtype = torch.float32 if is_cpu else torch.bfloat16
+    marian = generate_search(to_marian(model).to(args.device, peers_dtype), **options)
+    yield System("MarianMTModel.generate, input order", marian, is_sorted=False)
+    yield System("MarianMTModel.generate, sorted", marian)
     for name in args.exports:
         directory = exported(name, model, tokenizer) if is_engine_name(name) else Path(name)
         search = partial(export_search, directory, tokenizer, args.device, beam_size=beams, length_penalty=ALPHA)
         yield System(f"{PEER}, {Path(name).name}", search(use_vmap=False))
         if (directory / "vmap.txt").exists():
             yield System(f"{PEER}, {Path(name).name}, shortlist", search(use_vmap=True))
-
-
-def ours(model: PreTrainedModel, args: Arguments, beams: int) -> Iterator[System]:
-    """Our search in each type, and in the peers' type also with their stopping rule."""
-    peers_dtype = torch.float32 if args.device == "cpu" else torch.bfloat16
-    for dtype in (torch.float32 if args.device == "cpu" else torch.float16, torch.bfloat16):
-        search = partial(
-            generate_search, copy.deepcopy(model).to(args.device, dtype), num_beams=beams, length_penalty=ALPHA
-        )
+    for dtype in (torch.float32 if is_cpu else torch.float16, torch.bfloat16):
+        search = partial(generate_search, copy.deepcopy(model).to(args.device, dtype), **options)
         name = f"ours, {str(dtype).removeprefix('torch.')}, sorted"
         yield System(name, search())
         if dtype == peers_dtype and beams > 1:
@@ -210,7 +198,7 @@ def compare(
 ) -> SpeedTable:
     """Make one table: every system on the same sentences, in batches of every size."""
     model, tokenizer = saved.load(), saved.tokenizer
-    systems = [*peers(model, args, beams), *exports(model, tokenizer, args, beams), *ours(model, args, beams)]
+    systems = all_systems(model, tokenizer, args, beams)
     compared = [(system, size) for system in systems for size in args.batch_sizes]
     searches = [partial(in_batches, system.search, size=size, is_sorted=system.is_sorted) for system, size in compared]
     directions = Directions(saved.config)
@@ -219,18 +207,17 @@ def compare(
     _, language = directions.languages(tag)
     seconds, outputs = measure_in_turn(searches, sources, args.rounds, args.model)
     expected = next(tokens for (system, _), tokens in zip(compared, outputs, strict=True) if system.name[:4] == "ours")
-    rows = []
-    for (system, size), time_spent, tokens in zip(compared, seconds, outputs, strict=True):
-        texts = tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        rows.append(
-            Speed(
-                system=system.name,
-                batch=size,
-                sentences_per_second=len(sources) / time_spent,
-                same_as_ours=sum(map(list.__eq__, tokens, expected)) / len(expected),
-                bleu=None if references is None else sacrebleu_score(texts, references, language).score,
-            )
+    texts = [tokenizer.batch_decode(tokens, skip_special_tokens=True) for tokens in outputs]
+    rows = [
+        Speed(
+            system=system.name,
+            batch=size,
+            sentences_per_second=len(sources) / spent,
+            same_as_ours=sum(map(list.__eq__, tokens, expected)) / len(expected),
+            bleu=None if references is None else sacrebleu_score(lines, references, language).score,
         )
+        for (system, size), spent, tokens, lines in zip(compared, seconds, outputs, texts, strict=True)
+    ]
     return SpeedTable(args.model, len(sources), rows, beams)
 
 

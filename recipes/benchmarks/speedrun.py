@@ -6,8 +6,7 @@
 3. Seeds: three or more. All trained seeds count.
 4. Budget: at most 24 processor minutes per training, summed over its processes, from the first batch to the last.
 5. Choose configurations by the validation set. Only this program scores test_2016_flickr, once for a line.
-6. The track "paper" changes only sizes, batches and constants of the schedule; the track "open" may change everything.
-7. A record reaches the target in fewer processor minutes than any earlier one on its machine.
+6. A record reaches the target in fewer processor minutes than any earlier one on its machine.
 
 To enter, commit the configuration, and the code if it has changed. One command trains each seed, scores the models, and
 adds the line, with the log and the results of each training; after an interruption it continues:
@@ -22,10 +21,9 @@ import math
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Literal
 
 from benchmark import BenchmarkArguments, run_benchmark
 from matplotlib.figure import Figure
@@ -54,7 +52,6 @@ class Arguments(BenchmarkArguments):
     # Not named `config`, which is the file of this program's own options.
     training: str = option(MISSING, "Configuration of the training: a YAML file, or a name in recipes/configs.")
     change: str = option(MISSING, "The name of the line: what it changes, in words.")
-    track: Literal["paper", "open"] = option("open", "What the rules let a line change.")
     seeds: list[int] = option([1, 2, 3], "Seeds to train with.")
     processes: int = option(2, "Processes of a training, each of one thread.", COUNT)
     parallel: int = option(1, "Trainings at a time.", COUNT)
@@ -88,7 +85,6 @@ class Entry:
     """
 
     change: str
-    track: str
     run: Provenance
     processes: int
     seeds: list[int]
@@ -119,7 +115,7 @@ class Entry:
 class SpeedrunRecord(Record):
     """`speedrun.json`, in chronological order."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[Entry]
 
 
 def scores(directory: str, *test_sets: list[str]) -> list[float]:
@@ -161,7 +157,6 @@ def measure(args: Arguments) -> Iterator[SpeedrunRecord]:
     processes = records[0].training.processes
     entry = Entry(
         change=args.change,
-        track=args.track,
         run=records[0].run,
         processes=processes,
         seeds=args.seeds,
@@ -188,13 +183,13 @@ def lettered(entries: list[Entry]) -> Iterator[tuple[str, bool, Entry]]:
 
 
 def as_markdown(record: SpeedrunRecord) -> str:
-    lines = [["", "change", "track", "minutes", "processor minutes", "validation", "above", "test", "machine", "logs"]]
+    lines = [["", "change", "minutes", "processor minutes", "validation", "above", "test", "machine", "logs"]]
     for letter, is_record, entry in lettered(record.entries):
         numbers = [with_range(values, ".1f") for values in (entry.minutes, entry.processor_minutes)]
         numbers += [with_range(entry.validation, ".2f"), f"{entry.lower_bound:.2f}", with_range(entry.test, ".2f")]
         logs = f"[{len(entry.seeds)} seeds]({entry.logs})"
         name = f"**{letter}, record**" if is_record else letter
-        lines.append([name, entry.change, entry.track, *numbers, entry.machine, logs])
+        lines.append([name, entry.change, *numbers, entry.machine, logs])
     facts = (
         "multi30k, English-German: how soon a model translates captions well. Means over the seeds, with the range; "
         "sacreBLEU of the validation set and of test_2016_flickr; what the validation mean is above with 95 % "

@@ -14,7 +14,6 @@ memory, and writes `table1.md`, `table1.json` and `table1.png`.
 
 import ctypes
 import math
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,10 +32,11 @@ from train_worker import resident_bytes
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.model.attention_vaswani import restricted_attention_forward
 from vaswani_transformer.model.modeling_vaswani import eager_attention_forward
-from vaswani_transformer.options.arguments import COUNT, option
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 from vaswani_transformer.system.typed_json import Record
+from vaswani_transformer.training.precision import shortest_times
 
 
 HEADS, KERNEL = 8, 3
@@ -104,7 +104,7 @@ class Arguments(DeviceArguments):
     max_length: int = option(4096, "Largest n; the others are its halves, five sizes in all.", COUNT)
     max_width: int = option(2048, "Largest d; the others are its halves, four sizes in all.", COUNT)
     neighborhood: int = option(128, "r of the restricted layer.", COUNT)
-    repeats: int = option(5, "Calls; the fastest counts.", COUNT)
+    seconds: float = option(5.0, "Seconds to call the layers of one size in turn; the fastest call counts.", POSITIVE)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -146,20 +146,15 @@ def layers(args: Arguments, n: int, d: int) -> dict[str, Layer]:
     }
 
 
-def seconds(layer: Layer, args: Arguments) -> float:
-    best = math.inf
-    for _ in range(args.repeats + 1):  # the first call allocates
-        synchronize(args.device)
-        started = time.perf_counter()
-        layer()
-        synchronize(args.device)
-        best = min(best, time.perf_counter() - started)
-    return best
+def fastest_calls(calls: dict[str, Layer], args: Arguments) -> dict[str, float]:
+    """Seconds of the fastest call of each layer."""
 
+    def call(name: str) -> None:
+        calls[name]()
+        if args.device != "cpu":
+            torch.accelerator.synchronize()
 
-def synchronize(device: str) -> None:
-    if device != "cpu":
-        torch.accelerator.synchronize()
+    return shortest_times([*calls], call, args.seconds)
 
 
 def peak_memory(layer: Layer, device: str) -> int:
@@ -190,8 +185,8 @@ def measure(args: Arguments) -> Iterator[Table1Record]:
     times: dict[str, dict[str, list[float]]] = {name: {"n": [], "d": []} for name in PREDICTED}
     for axis, sizes in (("n", [(length, d) for length in lengths]), ("d", [(n, width) for width in widths])):
         for size in track(sizes, description=f"growing {axis}"):
-            for name, layer in layers(args, *size).items():
-                times[name][axis].append(seconds(layer, args))
+            for name, shortest in fastest_calls(layers(args, *size), args).items():
+                times[name][axis].append(shortest)
     yield Table1Record(
         run=describe_run(),
         settings={**args.settings(), "heads": HEADS, "kernel": KERNEL},
@@ -221,11 +216,11 @@ def compare(args: Arguments, n: int, d: int) -> Restricted:
         "fused": lambda: F.scaled_dot_product_attention(*heads, mask).transpose(1, 2),
         "restricted": lambda: attend(heads, neighborhood=args.neighborhood),
     }
-    spent = {name: seconds(call, args) for name, call in calls.items()}
+    shortest = fastest_calls(calls, args)
     memory = {name: peak_memory(call, args.device) for name, call in calls.items()}
     restricted = calls["restricted"]()  # [1, n, heads, d_k]
     difference = max(float((calls[name]() - restricted).abs().max()) for name in ("full", "fused"))
-    return Restricted(n, d, args.neighborhood, difference, seconds=spent, peak_bytes=memory)
+    return Restricted(n, d, args.neighborhood, difference, seconds=shortest, peak_bytes=memory)
 
 
 def as_markdown(results: Table1Record) -> str:

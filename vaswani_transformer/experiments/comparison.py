@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
 from statistics import fmean, stdev
+from typing import Literal
 
 from scipy.stats import ttest_1samp
 from transformers import PreTrainedConfig
@@ -45,6 +46,8 @@ PAPER_DEVICES = 8
 PAPER_RATE = 9.5e12
 PAPER_BATCH_TOKENS = 25_000  # source tokens, and as many target tokens (5.1)
 TOKENS_PER_SENTENCE = 25  # our guess for the paper's corpus; with 50 the count changes by less than one percent
+
+ScoreName = Literal["perplexity", "bleu"]
 
 _VARIED = {name for changes in PAPER_VARIANTS.values() for name in changes}
 
@@ -163,13 +166,8 @@ class SweepRecord(Record):
         """The row to which the others are compared: base, or else the first."""
         return next(iter(self.rows))
 
-    def differences(self, row: str, score: str) -> list[float]:
-        """Differences between a row and the reference, one for each common seed.
-
-        Args:
-            row: Name of the row.
-            score: "bleu", or "perplexity", whose logarithms are subtracted: nats per token.
-        """
+    def differences(self, row: str, score: ScoreName) -> list[float]:
+        """Differences between a row and the reference, one for each common seed; of the perplexity, in nats a token."""
         scale = log if score == "perplexity" else float
         values, others = (
             dict(zip(each.seeds, map(scale, getattr(each, score).values), strict=True))
@@ -177,7 +175,7 @@ class SweepRecord(Record):
         )
         return [values[seed] - others[seed] for seed in values if seed in others]
 
-    def p_values(self, score: str) -> dict[str, float]:
+    def p_values(self, score: ScoreName) -> dict[str, float]:
         """p-values of the `differences` of each row, by two-sided paired t-tests with Holm's correction.
 
         Rows that share fewer than two seeds with the reference have no p-value.

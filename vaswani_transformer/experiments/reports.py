@@ -23,7 +23,7 @@ def score_table(sweep: SweepRecord) -> Table:
     paper = ["paper: PPL", "paper: BLEU", f"paper: BLEU - {name}"]
     lines = [["row", f"differs from {name}", "parameters", "steps", "seeds", *perplexity, *bleu, *paper]]
     reference, (_, paper_reference) = sweep.rows[name], PAPER_SCORES[name]
-    p_values = {score: sweep.p_values(score) for score in ("perplexity", "bleu")}
+    perplexity_p, bleu_p = sweep.p_values("perplexity"), sweep.p_values("bleu")
     for name, row in sweep.rows.items():
         paper_perplexity, paper_bleu = PAPER_SCORES[name]
         differing = {key: value for key, value in row.settings.items() if value != reference.settings[key]}
@@ -37,10 +37,10 @@ def score_table(sweep: SweepRecord) -> Table:
                 str(len(row.seeds)),
                 _with_error(row.perplexity),
                 f"{fmean(nats):+.3f}" if nats else "",
-                _p_value(p_values["perplexity"], name),
+                _p_value(perplexity_p, name),
                 _with_error(row.bleu),
                 f"{row.bleu.mean - reference.bleu.mean:+.2f}",
-                _p_value(p_values["bleu"], name),
+                _p_value(bleu_p, name),
                 f"{row.length:.2f}",
                 f"{row.full_length_bleu:.2f}",
                 f"{paper_perplexity:.2f}",

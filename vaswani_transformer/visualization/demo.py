@@ -73,11 +73,17 @@ class ShownSentence:
 
 
 class Translator:
-    """Translates texts for the page, and finds alternatives to words; `options` are keywords of `generate`."""
+    """Translates texts for the page, and finds alternatives to words; `options` are keywords of `generate`.
+
+    Its tags are those of the model's directions, by the direction's name on the page.
+    """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, **options: Any) -> None:
         self.model, self.tokenizer, self.options = model, tokenizer, options
         self.directions = Directions(model.config)
+        codes = getattr(model.config, "language_tags", None)
+        tags = map(language_tag, codes) if codes else [None]
+        self.tags = {_direction_name(self.directions, tag): tag for tag in tags}
         self.aligns = getattr(model.config, "target_vocab_size", None) is None  # alignment needs one vocabulary
 
     def translate(self, text: str, tag: str | None) -> list[ShownSentence]:
@@ -119,6 +125,30 @@ class Translator:
         target = shown.translation.text if shown.is_chosen else None
         options = {"alternatives": 2, "max_tokens": _EXPLORED_TOKENS, **self.options}
         return explore(self.model, self.tokenizer, shown.source, target, **options)._repr_html_()
+
+    def on_translate(self, text: str, direction: str) -> tuple[str, list[ShownSentence], str]:
+        """The page and the sentences of a text, without an explorer."""
+        try:
+            sentences = self.translate(text, self.tags[direction]) if text.strip() else []
+        except ValueError as error:
+            return self.render([], str(error)), [], ""
+        return self.render(sentences), sentences, ""
+
+    def on_click(self, sentences: list[ShownSentence], event: gr.EventData) -> tuple[Any, ...]:
+        """Open or close the alternatives to a word, or choose one."""
+        index, changed = int(event.sentence), list(sentences)
+        if event.choice is None:
+            changed[index] = self.open_word(changed[index], int(event.word))
+            return self.render(changed), changed, gr.skip()
+        changed[index] = self.choose(changed[index], changed[index].alternatives[int(event.choice)])
+        return self.render(changed), changed, ""  # the explorer shows the translation before
+
+    def on_explore(self, sentences: list[ShownSentence], event: gr.EventData) -> str:
+        """The explorer of a sentence, or the reason why there is none."""
+        try:
+            return self.explore(sentences[int(event.sentence)])
+        except ValueError as error:
+            return f'<p role="alert">{html.escape(str(error))}</p>'
 
     def render(self, sentences: Sequence[ShownSentence], error: str = "") -> str:
         """The sentences as HTML; without any, a hint."""
@@ -177,37 +207,13 @@ def demo_page(
         options: Keywords of `generate`.
     """
     translator = Translator(model, tokenizer, **options)
-    directions = translator.directions
-    codes = getattr(model.config, "language_tags", None)
-    tags = {_direction_name(directions, tag): tag for tag in (map(language_tag, codes) if codes else [None])}
-    tag = directions.tag(None, target_language or getattr(model.config, "target_language", None))
+    tags = translator.tags
+    tag = translator.directions.tag(None, target_language or getattr(model.config, "target_language", None))
     first = next(name for name, each in tags.items() if tag in (None, each))
     title = f"{'Translate' if len(tags) > 1 else first or 'Translate'} with {name}"
 
-    def translate(text: str, direction: str) -> tuple[str, list[ShownSentence], str]:
-        try:
-            sentences = translator.translate(text, tags[direction]) if text.strip() else []
-        except ValueError as error:
-            return translator.render([], str(error)), [], ""
-        return translator.render(sentences), sentences, ""
-
-    def press(sentences: list[ShownSentence], event: gr.EventData) -> tuple[Any, ...]:
-        """Open or close the alternatives to a word, or choose one."""
-        index, changed = int(event.sentence), list(sentences)
-        if event.choice is None:
-            changed[index] = translator.open_word(changed[index], int(event.word))
-            return translator.render(changed), changed, gr.skip()
-        changed[index] = translator.choose(changed[index], changed[index].alternatives[int(event.choice)])
-        return translator.render(changed), changed, ""  # the explorer shows the translation before
-
-    def show_explorer(sentences: list[ShownSentence], event: gr.EventData) -> str:
-        try:
-            return translator.explore(sentences[int(event.sentence)])
-        except ValueError as error:
-            return f'<p role="alert">{html.escape(str(error))}</p>'
-
     text = "\n".join(examples[:2])
-    start_page, sentences, _ = translate(text, first)
+    start_page, sentences, _ = translator.on_translate(text, first)
     result_script = (_FOLDER / "demo.js").read_text(encoding="utf-8")
     explorer_script = "watch('value', () => element.querySelector('iframe')?.scrollIntoView({ behavior: 'smooth' }));"
     with gr.Blocks(title=title, analytics_enabled=False) as page:
@@ -228,13 +234,13 @@ def demo_page(
 
         hidden: dict[str, Any] = {"api_visibility": "private"}
         translated: dict[str, Any] = {"inputs": [source, direction], "outputs": [result, shown, explorer], **hidden}
-        gr.on([start.click, source.submit], translate, **translated)
+        gr.on([start.click, source.submit], translator.on_translate, **translated)
         swap = _SWAP if len(tags) == 2 else "text => text"
-        direction.input(None, source, source, js=swap, **hidden).then(translate, **translated)
+        direction.input(None, source, source, js=swap, **hidden).then(translator.on_translate, **translated)
         use = sample.click(lambda row: (row[0], first), sample, [source, direction], **hidden)
-        use.then(translate, **translated)
-        result.click(press, shown, [result, shown, explorer], **hidden)
-        result.select(show_explorer, shown, explorer, **hidden)
+        use.then(translator.on_translate, **translated)
+        result.click(translator.on_click, shown, [result, shown, explorer], **hidden)
+        result.select(translator.on_explore, shown, explorer, **hidden)
     return page
 
 

@@ -274,7 +274,7 @@ const LOOKS = {
   length_limit: ["stopped", "\u25a0", ""],
 };
 const steps = search.steps;
-const tree = { chosen: null, from: -1, to: -1, focused: false };
+const tree = { chosen: null, from: -1, to: -1 };
 const nodeAt = (step, index) => steps[step - 1].candidates[index];
 const key = (step, index) => `${step}/${index}`;
 
@@ -339,28 +339,23 @@ function showSearch() {
 }
 
 /** Draw only the steps in view: a search may have hundreds. */
-function drawTree(force = false) {
+function drawTree() {
   const box = $("tree");
   const from = Math.max(1, Math.floor((box.scrollLeft - MARGIN) / COLUMN));
   const to = Math.min(steps.length, Math.ceil((box.scrollLeft + box.clientWidth) / COLUMN) + 1);
-  if (!force && from === tree.from && to === tree.to) return;
+  if (from === tree.from && to === tree.to) return;
   Object.assign(tree, { from, to });
-  const chain = new Set(tree.chosen ? ancestry(...tree.chosen).map((place) => key(...place)) : []);
   const hadFocus = $("canvas").contains(document.activeElement);
-  const nodes = [], edges = [];
+  const nodes = [];
   for (let step = from; step <= to; step++) {
-    nodes.push(stepLabel(step));
-    steps[step - 1].candidates.forEach((node, index) => {
-      nodes.push(nodeButton(step, index, chain));
-      if (step > 1) edges.push(edge(step, index, node, chain));
-    });
+    nodes.push(...stepLabels(step), ...steps[step - 1].candidates.map((_, index) => nodeButton(step, index)));
   }
-  $("edges").replaceChildren(...edges.sort((a, b) => a.dataset.order - b.dataset.order));
   $("canvas").replaceChildren($("edges"), ...nodes);
-  if (hadFocus || tree.focused) $("canvas").querySelector("[tabindex='0']")?.focus({ preventScroll: true });
+  markChosen();
+  if (hadFocus) $("canvas").querySelector("[tabindex='0']")?.focus({ preventScroll: true });
 }
 
-function stepLabel(step) {
+function stepLabels(step) {
   const { deciding_score: deciding, bound } = steps[step - 1];
   const label = make("div", { class: "step" });
   label.textContent = `Step ${step}`;
@@ -370,16 +365,13 @@ function stepLabel(step) {
   foot.textContent = `finished ${number(deciding, 3)}\nbound ${number(bound, 3)}`;
   foot.style.left = label.style.left;
   foot.style.bottom = "4px";
-  const both = document.createDocumentFragment();
-  both.append(label, foot);
-  return both;
+  return [label, foot];
 }
 
-function nodeButton(step, index, chain) {
+function nodeButton(step, index) {
   const node = nodeAt(step, index), [look, sign] = LOOKS[node.fate], name = key(step, index);
-  const isChosen = tree.chosen && tree.chosen[0] === step && tree.chosen[1] === index;
-  const classes = ["node", look, bestPath.has(name) ? "best" : "", chain.has(name) ? "chain" : ""].join(" ").trim();
-  const button = make("button", { type: "button", class: classes, "data-place": name, tabindex: isChosen ? "0" : "-1" });
+  const button = make("button", { type: "button", class: `node ${look}`, "data-place": name });
+  button.classList.toggle("best", bestPath.has(name));
   button.setAttribute("aria-label", `Step ${step}, candidate ${index + 1}: ${node.text}. ${why(step, index)}`);
   button.append(text(shown(node.text), "b"), make("small", {}, `${number(node.normalized_score)} ${sign}`));
   button.style.left = `${MARGIN + COLUMN * (step - 1)}px`;
@@ -405,7 +397,8 @@ function edge(step, index, node, chain) {
 function chooseCandidate(step, index) {
   if (tree.chosen && tree.chosen[0] === step && tree.chosen[1] === index) return;
   tree.chosen = [step, index];
-  markChosen();
+  if (tree.from < 0) drawTree();
+  else markChosen(); // new nodes would lose the pointer
   const node = nodeAt(step, index);
   $("candidate").replaceChildren(
     make("p", { class: "text", dir: "auto" }, sentence(step, index)),
@@ -415,9 +408,8 @@ function chooseCandidate(step, index) {
   );
 }
 
-/** Mark the chosen candidate and its ancestors among what is drawn already: new elements would lose the pointer. */
+/** Mark the chosen candidate and its ancestors among the nodes in view, and draw the edges between them. */
 function markChosen() {
-  if (tree.from < 0) return drawTree(true);
   const chain = new Set(ancestry(...tree.chosen).map((place) => key(...place))), chosen = key(...tree.chosen);
   for (const button of $("canvas").querySelectorAll(".node")) {
     button.classList.toggle("chain", chain.has(button.dataset.place));
@@ -449,7 +441,7 @@ function moveInTree(event) {
     box.scrollLeft = left - box.clientWidth / 2;
   }
   chooseCandidate(...target);
-  drawTree(true);
+  drawTree();
   $("canvas").querySelector("[tabindex='0']")?.focus({ preventScroll: true });
 }
 

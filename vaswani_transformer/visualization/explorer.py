@@ -14,9 +14,8 @@ from typing import Any, get_args
 import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
-from ..model.languages_vaswani import Directions, split_paragraphs
+from ..model.languages_vaswani import Directions, Paragraph
 from ..model.tokenization_vaswani import for_targets
 from ..system.files import atomic_write
 from .alternatives import Choice, find_alternatives
@@ -24,8 +23,6 @@ from .attention import AttentionWeights, Kind, merge_words, read_attention
 from .search_trace import trace_search
 from .tokens import join_words, shown_tokens, word_starts
 
-
-logger = logging.get_logger(__name__)
 
 _FOLDER = Path(__file__).parent
 
@@ -66,7 +63,7 @@ def explore(
         model, tokenizer: A model of this package, in evaluation mode, and its tokenizer.
         source: The sentence. If a text has several, the page shows the first, and says so.
         target: A translation whose attention and alternatives to show; by default the best one of the search. With it,
-            a text of several sentences is translated as one, with a warning.
+            a text of several sentences is translated as one.
         alternatives: Alternatives of each token of the translation; 0 saves their searches.
         max_tokens: Most tokens of a sentence; the time grows with its square, or faster.
         show_progress: Whether to show a bar, which counts the alternatives.
@@ -76,9 +73,7 @@ def explore(
         ValueError: A sentence has more than `max_tokens`.
     """
     directions = Directions(model.config)
-    obstacles = [] if target is None else ["target"]
-    paragraphs = split_paragraphs(directions, [source], obstacles, logger.warning)
-    sentences = [source] if paragraphs is None else paragraphs[0].sentences
+    sentences = [source] if target is not None else Paragraph.split(directions, source).sentences
     if len(sentences) > 1:
         source = sentences[0]
     sides = {"source": tokenizer(source).input_ids}
@@ -100,7 +95,7 @@ def explore(
         "search": asdict(trace),
         "words": _words(tokenizer, weights, choices),
     }
-    return ExplorerView(_page(_rounded(data), f"{shown[:80]} – how it is translated", len(sentences)))
+    return ExplorerView(_page(data, f"{shown[:80]} – how it is translated", len(sentences)))
 
 
 def _attention(rows: list[str], columns: list[str], values: np.ndarray) -> dict[str, Any]:
@@ -141,18 +136,11 @@ def _choice(tokenizer: PreTrainedTokenizerBase, choice: Choice, position: int) -
     return {"text": choice.text, "probability": choice.probability, "alternatives": alternatives}
 
 
-def _rounded(data: Any) -> Any:
-    """Round JSON data to four decimals, which halves the size of the page."""
-    if isinstance(data, dict):
-        return {name: _rounded(value) for name, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_rounded(value) for value in data]
-    return round(data, 4) if isinstance(data, float) else data
-
-
 def _page(data: dict[str, Any], title: str, sentences: int) -> str:
     """The page of the first of `sentences` sentences, with a policy to run only its own script and load nothing."""
     environment = Environment(loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined)
+    # Four decimals halve the size of the page.
+    rounded = json.loads(json.dumps(data), parse_float=lambda number: round(float(number), 4))
     style, script = ((_FOLDER / name).read_text(encoding="utf-8") for name in ("explorer.css", "explorer.js"))
     return environment.get_template("explorer.html.jinja").render(
         title=title,
@@ -161,7 +149,7 @@ def _page(data: dict[str, Any], title: str, sentences: int) -> str:
         style_hash=_hash(style),
         script=script,
         script_hash=_hash(script),
-        data=json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES),
+        data=json.dumps(rounded, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(_ESCAPES),
     )
 
 

@@ -25,15 +25,10 @@ from .tokens import join_words, word_starts
 
 _logger = logging.get_logger(__name__)
 
-_TITLES = {
-    "encoder": "Encoder self-attention",
-    "decoder": "Decoder self-attention",
-    "cross": "Encoder-decoder attention",
-}
-_HEADINGS = {  # of the left and the right column
-    "encoder": ("source", "source"),
-    "decoder": ("translation so far", "next word"),
-    "cross": ("source", "translation"),
+_LABELS = {  # title, and headings of the left and the right column
+    "encoder": ("Encoder self-attention", "source", "source"),
+    "decoder": ("Decoder self-attention", "translation so far", "next word"),
+    "cross": ("Encoder-decoder attention", "source", "translation"),
 }
 
 Color = tuple[float, float, float]
@@ -140,6 +135,7 @@ def draw_attention(
         drawn, patches, which = drawn.mean(0, keepdims=True), [], f"mean of {len(heads)} heads"
     largest = drawn.max()
 
+    title, left, right = _LABELS[kind]
     longest = max(len(rows), len(columns))
     # The shorter column is spread over as many lines as the longer one has.
     row_places, column_places = (np.linspace(0, longest - 1, len(texts)) for texts in (rows, columns))
@@ -149,7 +145,7 @@ def draw_attention(
     axes.set_axis_off()
     axes.legend(
         handles=patches,
-        title=f"{_TITLES[kind]}, layer {layer} of {len(layers)}, {which}",
+        title=f"{title}, layer {layer} of {len(layers)}, {which}",
         loc="lower center",
         bbox_to_anchor=((columns_at + 1) / 2, 1 + 1.3 / longest),
         ncols=8,
@@ -158,7 +154,6 @@ def draw_attention(
         handlelength=0.7,
         columnspacing=0.8,
     )
-    left, right = _HEADINGS[kind]
     caption = f"← attends to (strongest line: {largest:.0%})"
     axes.text(0.5, -1, caption, ha="center", va="center", fontsize=8, color="0.4")
     _write_column(axes, columns_at, left, columns, column_places, ["black"] * len(columns), ha="right")
@@ -260,7 +255,7 @@ def entropy_view(
         for (layer, head), value in np.ndenumerate(values):
             color = "white" if value < 0.6 * maximum else "black"
             axes.text(head, layer, f"{value:.1f}", ha="center", va="center", fontsize=8, color=color)
-        axes.set_title(f"{_TITLES[kind]}\nat most {maximum:.2f} bits", fontsize=9)
+        axes.set_title(f"{_LABELS[kind][0]}\nat most {maximum:.2f} bits", fontsize=9)
         axes.set_xticks(range(values.shape[1]), [str(head + 1) for head in range(values.shape[1])])
         axes.set_yticks(range(len(values)), [str(layer + 1) for layer in range(len(values))])
         axes.set_xlabel("head")
