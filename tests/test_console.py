@@ -53,9 +53,11 @@ def test_line_feeds_tabs_and_all_scripts_stay():
 def test_lines_are_broken_in_terminals_alone():
     name, table = "/a b/" + "ö" * 300, Table("name")
     table.add_row(name)
-    assert [line.strip() for line in shown(name, table).splitlines()] == [name, "name", name]  # a table without a frame
-    terminal = shown(name, table, force_terminal=True, color_system=None, _environ={"COLUMNS": "40"})
-    assert max(map(len, terminal.splitlines())) == 40
+    lines = [line.strip() for line in shown(name, table, _environ={}).splitlines()]
+    assert lines == [name, "name", name]  # a table without a frame
+    for terminal in ({"force_terminal": True, "color_system": None}, {}):
+        text = shown(name, table, **terminal, _environ={"COLUMNS": "40"})
+        assert max(map(len, text.splitlines())) == 40
 
 
 @pytest.mark.parametrize("disable", [False, True])

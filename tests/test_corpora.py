@@ -214,6 +214,18 @@ def test_languages_are_those_that_suffixes_say_unless_named(corpora, named, lang
 
 
 @pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        (("english", "de"), "source_language: english is the name of a language; give its code, en"),
+        (("en", "German"), "target_language: German is the name of a language; give its code, de"),
+    ],
+)
+def test_a_language_is_given_by_its_code(named, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        resolve_languages([["a.txt", "b.txt"]], *named)
+
+
+@pytest.mark.parametrize(
     ("files", "named", "missing"),
     [
         (["a.src", "a.tgt"], (None, None), "source_language, target_language"),

@@ -369,7 +369,7 @@ def test_options_exist(chapter):
     sources = [path.read_text(encoding="utf-8") for room in ROOMS for path in room.rglob("*.py")]
     ours = {name for text in sources for pair in OPTION.findall(text) for name in pair}
     others = {field.name for field in fields(Seq2SeqTrainingArguments)}
-    of_the_launcher = {"config", "config_file", "help", "machine_rank", "main_process_ip"}
+    of_the_launcher = {"config", "config_file", "help", "machine_rank", "main_process_ip", "num_processes"}
     text = chapter.read_text(encoding="utf-8")
     assert set(re.findall(r"(?<![\w-])--([a-z]\w*)", text)) <= ours | others | of_the_launcher
 

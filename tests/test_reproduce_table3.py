@@ -17,21 +17,22 @@ from runs import run_results
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.experiments.sweep import shares
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS
-from vaswani_transformer.system.processes import LAUNCHER
 
 
 pytestmark = pytest.mark.system
 
 # Notes what it is called with, and scores; fails on a row, or stays at it until it is asked to end, if told to.
 STAND_IN = """
-import json, os, signal, sys, time
+import ctypes, json, os, signal, sys, time
 from pathlib import Path
 
+end = ctypes.c_int()
+ctypes.CDLL(None).prctl(2, ctypes.byref(end))  # PR_GET_PDEATHSIG
 options = {name.lstrip("-"): value for name, value in zip(sys.argv[1::2], sys.argv[2::2])}
 row, output = options["variant"], Path(options["output_dir"])
 signal.signal(signal.SIGTERM, lambda *_: (Path(os.environ["CALLS"]).with_name("asked").touch(), os._exit(1)))
 with open(os.environ["CALLS"], "a") as calls:
-    noted = {"gpu": os.environ.get("CUDA_VISIBLE_DEVICES"), "end": os.environ["{LAUNCHER}"], "pid": os.getpid()}
+    noted = {"gpu": os.environ.get("CUDA_VISIBLE_DEVICES"), "end": end.value, "pid": os.getpid()}
     calls.write(json.dumps({**options, **noted}) + "\\n")
 if row == os.environ.get("FAILS"):
     sys.exit("train_wmt.py: out of [memory]")
@@ -92,7 +93,7 @@ def sweep(recipe, settings):
 @pytest.fixture
 def calls(recipe, tmp_path, monkeypatch):
     """Put the stand-in in the place of train_wmt.py; returns how it was called, as a list of options."""
-    (tmp_path / "stand_in.py").write_text(STAND_IN.replace("{LAUNCHER}", LAUNCHER), encoding="utf-8")
+    (tmp_path / "stand_in.py").write_text(STAND_IN, encoding="utf-8")
     (tmp_path / "results.json").write_text(json.dumps(run_results()), encoding="utf-8")
     noted = tmp_path / "calls.jsonl"
     monkeypatch.setattr(recipe, "TRAIN", tmp_path / "stand_in.py")
@@ -145,7 +146,7 @@ def test_every_row_and_seed_is_trained_once_also_when_added_later(recipe, sweep,
     monkeypatch.setattr(recipe, "shares", lambda *args: [{"CUDA_VISIBLE_DEVICES": "4"}])
     assert sweep(seeds=[1, 2]) is None
     made = calls()
-    assert {(call["gpu"], call["end"]) for call in made} == {("4", "SIGTERM")}  # when the sweep is killed
+    assert {(call["gpu"], call["end"]) for call in made} == {("4", signal.SIGTERM)}  # when the sweep is killed
     assert trained(made) == [("C-N2", "1"), ("C-N2", "2"), ("base", "1"), ("base", "2")]
     assert [call["seed"] for call in made] == ["1", "1", "2", "2"]  # whole tables first
     directory = Path(settings["output_dir"])

@@ -178,6 +178,10 @@ def test_a_missing_or_damaged_file_is_an_error_of_one_line(model, name, content)
     refused(model)
 
 
+def test_a_directory_without_a_configuration_is_no_model(tmp_path):
+    assert refused(tmp_path).endswith(": is no model, since it has no config.json")
+
+
 def test_weights_that_are_cut_off_or_lack_a_tensor_are_refused(model):
     file = model / "model.safetensors"
     content = file.read_bytes()

@@ -136,7 +136,7 @@ def test_a_directory_of_save_to_disk_is_a_table(folder):
             b"en,fr\none,un\n",
             None,
             2,
-            "no column is called 'de' in {'en': 'one', 'fr': 'un'}; name two with the option columns, such as 1 2 for",
+            "no column is called 'de' in {'en': 'one', 'fr': 'un'}; name both by --columns, such as 1 2 for",
         ),
         (b"one,eins\n", ["1", "3"], 1, "no column is called '3' in {'1': 'one', '2': 'eins'}"),
     ],
@@ -169,7 +169,7 @@ def test_a_missing_column_and_a_value_that_is_no_text_are_refused(folder, is_nes
     pair = {"en": "one", "de": 0}
     name = folder.parquet("a.parquet", [{"translation": pair} if is_nested else pair])
     assert error_of(name) == f"{name}, row 1: the text in 'de' is not a string: 0"
-    shown = f"{name}, row 1: no column is called 'fr' in {{'de': 0, 'en': 'one'}}; name two"
+    shown = f"{name}, row 1: no column is called 'fr' in {{'de': 0, 'en': 'one'}}; name both"
     assert error_of(name, languages=("fr", "en")).startswith(shown)
 
 

@@ -103,7 +103,7 @@ def test_text_files_become_a_scored_documented_translating_model(settings):
     assert (changed["lines"], changed["plain_bleu"]) == (12, pytest.approx(results["test"]["bleu"]["score"]))
     assert f"| a tab | 12 | {changed['bleu']:.2f} |" in card.text
     *_, verdict, place, following = re.split(r"\n(?=Verdict|The model|Next)", result.stdout)
-    assert "\n- Worse than a copy of the source on the test set: " in verdict
+    assert "\n- Worse by sacreBLEU and chrF than a copy of the source on the test set: " in verdict
     assert place == f"The model is in {directory}."
     assert following == "Next: repeat the command with --resume --max_steps 8\n"
 
@@ -120,6 +120,7 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
     output = capsys.readouterr().out
     assert re.search(r"^embeddings from co-occurrence: \d+\.\d s$", output, re.M)
     assert re.search(r"^translating \d+ validation sentences with each length_penalty: 0, 50$", output, re.M)
+    assert re.search(r"^length_penalty 50: [\d.]+ validation BLEU$", output, re.M)
     shown = re.search(
         r"^length_penalty (\d+); validation BLEU by length_penalty: 0: ([\d.]+), 50: ([\d.]+)"
         r"(?:; 50 against 0: p = ([\d.]+))?$",

@@ -275,7 +275,7 @@ def test_a_training_of_minutes_says_soon_how_many_steps_and_passes_it_will_make(
     trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=[clock, TimeLimit(0.25)])
     trainer.train()
     assert trainer.state.global_step == 8
-    line = "at this speed, 0.25 minutes are enough for 8 steps, 1.5 passes over the corpus"
+    line = "at this speed, the training will make 8 steps, 1.5 passes over the corpus, in 0.25 min"
     assert [each for each in capsys.readouterr().out.splitlines() if "at this speed" in each] == [line]
 
 

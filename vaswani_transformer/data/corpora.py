@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -110,9 +111,13 @@ def resolve_languages(
     Suffixes also count before ".txt" and before the suffix of a compression. A language that is not named is None.
 
     Raises:
-        ValueError: A language is unknown, is not that of a suffix, or is source and target.
+        ValueError: A language is unknown, named without its code, not that of a suffix, or both source and target.
     """
     options, languages = ("source_language", "target_language"), [source_language, target_language]
+    for option, name in zip(options, languages, strict=True):
+        if name and not langcodes.tag_is_valid(standard_code(name)):
+            with suppress(LookupError):
+                raise ValueError(f"{option}: {name} is the name of a language; give its code, {langcodes.find(name)}")
     for side, file, code in _suffixes(corpora):
         language = languages[side] = languages[side] or code
         if language_in_name(language) and not is_same_language(code, language):

@@ -81,8 +81,9 @@ def _pairs(rows: Rows, name: str, keys: Sequence[str]) -> Iterator[Pair]:
         for key in keys:
             if not isinstance(texts, dict) or key not in texts:
                 raise ValueError(
-                    f"{name}, row {number}: no column is called {key!r} in {reprlib.repr(texts)}; name two with the "
-                    f"option columns, such as 1 2 for CSV or TSV without a header"
+                    f"{name}, row {number}: no column is called {key!r} in {reprlib.repr(texts)}; name "
+                    f"{'it by --column, such as 1' if len({*keys}) == 1 else 'both by --columns, such as 1 2'} for CSV "
+                    "or TSV without a header"
                 )
             if not isinstance(texts[key], str | None):
                 raise ValueError(

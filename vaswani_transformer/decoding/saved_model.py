@@ -158,6 +158,8 @@ def open_model(
                 raise ValueError(
                     f"is neither a directory nor an accessible repository on the Hub ({reason})"
                 ) from error
+        if not (directory / "config.json").exists():
+            raise ValueError("is no model, since it has no config.json")
         config = _configuration(directory, trust_remote_code)
         is_ours = isinstance(config, VaswaniConfig)
         if is_ours and (directory / MANIFEST_NAME).exists() and (damage := find_damage(directory, *MODEL_FILES)):

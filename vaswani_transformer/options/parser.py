@@ -43,7 +43,9 @@ class RecipeParser(HfArgumentParser):
         self._shown = shown
         grouped = [base for kind in dataclass_types for base in reversed(kind.__mro__) if "option_group" in vars(base)]
         # A class that extends another keeps its options under the heading of the other.
-        self._headings = {field.name: base.option_group for base in reversed(grouped) for field in fields(base)}
+        self._headings = {
+            field.name: vars(base)["option_group"] for base in reversed(grouped) for field in fields(base)
+        }
         self._groups: dict[str, argparse._ArgumentGroup] = {}  # by heading
         self._config_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
         text = "YAML file, or a name in recipes/configs; options override it."

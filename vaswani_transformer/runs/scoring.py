@@ -163,7 +163,8 @@ def score_systems(
             chosen = searches[bleus.index(max(bleus, key=lambda both: both if writes_spaces(target) else both[::-1]))]
         best[name], lines[name] = chosen.score(test_set, perplexities.get(name)), chosen.lines
     if len(lines) > 1:
-        comparison = paired_bootstrap(*lines.values(), test_set.references, language=target)
+        baseline, system = lines.values()
+        comparison = paired_bootstrap(baseline, system, test_set.references, language=target)
     record = ScoreRecord(
         run=run,
         test_set=ScoredTestSet(
@@ -311,8 +312,12 @@ def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], da
     if is_main:
         alphas = ", ".join(f"{alpha:g}" for alpha in penalties)
         print(f"translating {len(bleu.sources):,} validation sentences with each length_penalty: {alphas}", flush=True)
-    outputs = {alpha: bleu.translate(model, length_penalty=alpha) for alpha in penalties}
-    scores = {alpha: bleu.score(lines) for alpha, lines in outputs.items()}
+    outputs, scores = {}, {}
+    for alpha in penalties:
+        outputs[alpha] = bleu.translate(model, length_penalty=alpha)
+        scores[alpha] = bleu.score(outputs[alpha])
+        if is_main:
+            print(f"length_penalty {alpha:g}: {scores[alpha]:.2f} validation BLEU", flush=True)
     best, comparison = max(scores, key=scores.__getitem__), ""
     if best != first:
         references = [[line] for line in bleu.references]

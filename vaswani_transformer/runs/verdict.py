@@ -15,7 +15,7 @@ from .records import RunRecord
 _RISE = 0.3  # of the loss above its minimum
 _OVERFITTING = 0.5  # loss on held-out text above the training's
 _WORTHWHILE_GAIN = 0.03  # of the loss, in twice the time
-_WRONG_LANGUAGE = 20.0
+_WRONG_LANGUAGE = 50.0
 _COMMON_ERROR = 5.0
 _SUB_WORDS_PER_WORD = 2.5
 _OCCURRENCES = 20  # of an entry of the vocabulary in the corpus, on average
@@ -127,11 +127,13 @@ def _quality(record: RunRecord) -> Iterator[Finding]:
     """Is the model better than a copy of the source, and which errors are common?"""
     split, scores, copy = _scored(record)
     if scores and copy:
-        is_worse = scores.bleu.score <= copy.bleu.score or scores.chrf.score <= copy.chrf.score
-        text = f"{'Worse' if is_worse else 'Better'} than a copy of the source on the {split} set: "
+        measures = {"sacreBLEU": (scores.bleu.score, copy.bleu.score), "chrF": (scores.chrf.score, copy.chrf.score)}
+        worse = [name for name, (ours, its) in measures.items() if ours <= its]
+        text = f"Worse by {' and '.join(worse)}" if worse else "Better"
+        text += f" than a copy of the source on the {split} set: "
         text += f"{scores.bleu.score:.2f} sacreBLEU and {scores.chrf.score:.2f} chrF; "
         text += f"a copy has {copy.bleu.score:.2f} and {copy.chrf.score:.2f}."
-        yield Finding(text, _longer(record) if is_worse else None)
+        yield Finding(text, _longer(record) if worse else None)
     if scores and scores.pathologies:
         shares = scores.pathologies.shares
         common = [f"{shares[kind]:.1f} % {do}" for kind, do in _ERRORS.items() if shares.get(kind, 0) > _COMMON_ERROR]

@@ -60,13 +60,13 @@ class PlainConsole(Console):
     """A console that shows strings as they are: no markup, no emoji codes, no control characters.
 
     This applies to printed strings, and to strings as cells, headings and titles of tables. Lines are wrapped at the
-    width of a terminal, but not in files and pipes, so that names can be searched for and copied; there, tables have no
-    frame.
+    width of a terminal or of COLUMNS, but not in other files and pipes, so that names can be searched for and copied;
+    there, tables have no frame.
     """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **kwargs})
-        if not self.is_terminal:
+        if not (self.is_terminal or "COLUMNS" in self._environ):
             self.width = 10_000
 
     def print(self, *objects: Any, **kwargs: Any) -> None:

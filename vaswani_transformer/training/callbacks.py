@@ -134,7 +134,7 @@ class TimeLimit(TrainerCallback):
         passes = steps * state.epoch / state.global_step
         part = "; for all pairs, give it more minutes, or a smaller model" if passes < 1 else ""
         fit = f"{float(f'{steps:.2g}'):,.0f} steps, {passes:.1f} passes over the corpus"
-        tqdm.write(f"at this speed, {self.minutes:g} minutes are enough for {fit}{part}")
+        tqdm.write(f"at this speed, the training will make {fit}, in {self.minutes:g} min{part}")
         self._is_shown = True
 
 
