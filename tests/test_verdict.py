@@ -100,6 +100,12 @@ def test_the_vocabulary_of_a_tiny_corpus_is_not_called_small_and_large():
     ]
 
 
+def test_the_sizes_of_a_fine_tuned_model_are_its_parents():
+    parent = {"name": "runs/parent", "is_on_hub": False, "sha256": "0"}
+    tiny = record({"training.target_tokens": 100_000, "parent": parent})
+    assert not [each.text for each in find(tiny) if "vocabulary" in each.text or "parameters" in each.text]
+
+
 def test_after_a_sound_training_one_translates():
     findings = find(record({"training.loss_by_tenth": TIRED}))
     assert [each.text.partition(":")[0] for each in findings] == [

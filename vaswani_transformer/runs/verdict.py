@@ -142,7 +142,9 @@ def _quality(record: RunRecord) -> Iterator[Finding]:
 
 
 def _sizes(record: RunRecord) -> Iterator[Finding]:
-    """Does the corpus support the sizes of vocabulary and model?"""
+    """Does the corpus support the sizes of vocabulary and model? Fine-tuning takes them from its parent."""
+    if record.parent:
+        return
     _, scores, _ = _scored(record)
     tokens, size = record.training.target_tokens / record.training.epochs, record.model.vocab_size
     if 2 * tokens / size < _OCCURRENCES:
