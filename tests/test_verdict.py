@@ -65,7 +65,7 @@ OTHERS = {"training.loss_by_tenth": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.7, 0.6, 0.5
             " than a copy of the source on the test set: 2.50 sacreBLEU",
             "--max_steps 12000",
         ),
-        (lines("repeated", 60), "Of its translations, 6.0 % repeat a phrase.", "--resume --max_steps 12000"),
+        (lines("repeated", 60), "Of the model's translations, 6.0 % repeat a phrase.", "--resume --max_steps 12000"),
         (
             {"test.perplexity.tokens": 40000},
             "8,000 is small: it divides a word into 3.2 sub-words",
@@ -127,8 +127,8 @@ def test_what_a_model_is_good_and_bad_at():
     *_, good, bad = find(record({"test.by_source_length": groups, "robustness.strings": copies}))
     assert good.text == "Good at: copying numbers (100.0%)."
     assert bad.text == (
-        "Bad at: sentences of 11 or more words (30.00 sacreBLEU; of 1 to 10 words, 50.00), <b>...</b> around (-9.1 "
-        "chrF), copying names (25.0%), emoji (0.0%)."
+        "Bad at: sentences of 11 or more words (30.00 sacreBLEU, against 50.00 for 1 to 10 words), <b>...</b> around "
+        "(-9.1 chrF), copying names (25.0%), emoji (0.0%)."
     )
 
 

@@ -137,8 +137,8 @@ def as_markdown(record: CompiledRecord) -> str:
     settings = record.settings
     facts = (
         f"{settings['steps']} steps of {settings['tokens']:,} tokens a side, size {settings['size']}. The loss is the "
-        f"negative log-likelihood in nats a token, the mean of {LOGGING_STEPS} steps; the speed is that of the fastest "
-        f"{LOGGING_STEPS} steps."
+        f"negative log-likelihood in nats per token, averaged over the last {LOGGING_STEPS} steps; the speed is that "
+        f"of the fastest {LOGGING_STEPS} steps. Shapes counts distinct batch shapes; graphs, compiled graphs."
     )
     picture = "![The losses of both trainings.](compiled.png)"
     title = headline("A compiled training step", record.run)

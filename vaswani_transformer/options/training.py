@@ -191,7 +191,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     warmup_steps: int = option(
         4000,
-        "Steps until the learning rate is highest (5.3); a tenth of max_minutes ends the rise earlier, and lower.",
+        "Steps of the warm-up (5.3); it ends at a tenth of max_minutes at the latest, then with a lower peak.",
         COUNT,
         decides="weights",
         paper=4000,
@@ -232,7 +232,7 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     tf32: bool | None = option(None, "Use TF32 for products in float32, on a GPU.", decides="weights", is_shown=False)
     torch_compile: bool = option(
         False,
-        "Compile the training step, for batches of at most 24 shapes; a GPU replays it as CUDA graphs.",
+        "Compile the training step, for batches of at most 24 shapes; on a GPU as CUDA graphs, not tried yet.",
         decides="weights",
     )
     weight_decay: float = option(0.0, "Weight decay of the optimizer.", NOT_NEGATIVE, decides="weights", paper=0.0)

@@ -138,7 +138,7 @@ def _quality(record: RunRecord) -> Iterator[Finding]:
         shares = scores.pathologies.shares
         common = [f"{shares[kind]:.1f} % {do}" for kind, do in _ERRORS.items() if shares.get(kind, 0) > _COMMON_ERROR]
         if common:
-            yield Finding(f"Of its translations, {', '.join(common)}.", _longer(record))
+            yield Finding(f"Of the model's translations, {', '.join(common)}.", _longer(record))
 
 
 def _sizes(record: RunRecord) -> Iterator[Finding]:
@@ -197,7 +197,7 @@ def _strengths(record: RunRecord) -> Iterator[Finding]:
     groups.sort(key=lambda group: group.sacrebleu)
     if groups and groups[0].sacrebleu < 0.85 * groups[-1].sacrebleu:
         worst, best = groups[0], groups[-1]
-        scores = f"{worst.sacrebleu:.2f} sacreBLEU; of {best} words, {best.sacrebleu:.2f}"
+        scores = f"{worst.sacrebleu:.2f} sacreBLEU, against {best.sacrebleu:.2f} for {best} words"
         bad.append(f"sentences of {worst} words ({scores})")
     if record.robustness:
         losses = {name: each.plain_chrf - each.chrf for name, each in record.robustness.changes.items()}
