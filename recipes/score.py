@@ -102,6 +102,8 @@ class EvaluationArguments(DecodingArguments):
             refuse_unused(self, dict.fromkeys(("hypotheses", "compare", "num_beams", "length_penalty"), advice))
         if self.hypotheses is not None:
             refuse_unused(self, {"robustness": "it needs a --model"})
+        if self.compare is not None and len({*map(Path, self.systems)}) == 1:
+            raise ValueError("compare: is the first system itself; name another")
         if self.compare is not None and max(len(self.num_beams or []), len(self.length_penalty or [])) > 1:
             raise ValueError("compare: both systems search with the same options; give one number of beams, one alpha")
 

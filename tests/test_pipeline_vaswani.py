@@ -25,7 +25,7 @@ from vaswani_transformer import (
     VaswaniTranslationPipeline,
 )
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.languages_vaswani import is_in_capitals
+from vaswani_transformer.model.languages_vaswani import change_case, is_in_capitals
 from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
 
 
@@ -322,23 +322,44 @@ def test_a_sentence_in_capitals_is_translated_in_lower_case(translator):
         "translation_text": lower["translation_text"].upper(),
         "words": [word.upper() for word in lower["words"]],
     }
-    text = "THE OLD MAN\n\nREADS {name} OUT"
+    text = "THE OLD MAN\n\nREADS THE BOOK"
     assert translator(text) == [{"translation_text": translator(text.lower())[0]["translation_text"].upper()}]
+
+
+def test_the_case_of_addresses_and_placeholders_stays():
+    assert change_case("SIEHE HTTPS://X.ORG/Ab UND %S", str.lower) == "siehe HTTPS://X.ORG/Ab und %S"
+
+
+def test_a_stream_and_a_prefix_have_the_case_of_the_search(translator):
+    text = "THE OLD MAN READS"
+    streamer = TextIteratorStreamer(translator.tokenizer, timeout=9, skip_special_tokens=True)
+    (record,) = translator(text, streamer=streamer, num_beams=1)
+    assert "".join(streamer).strip() == record["translation_text"]
+    prefix = translator.tokenizer("Der", add_special_tokens=False, return_tensors="pt").input_ids
+    assert translator(text, decoder_input_ids=prefix)[0]["translation_text"].startswith("Der")
+
+
+def test_turkish_capitals_stay(translator):
+    text = "THE OLD MAN READS"
+    in_lower_case = translator(text)
+    translator.model.config.update({"source_language": "tr", "target_language": "de"})
+    assert translator(text) != in_lower_case
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("GO AWAY!", True),
-        ("ÜBER {n} ÖL www.x.org", True),
-        ("NATO", False),  # has one word
-        ("NATO www.x.org", False),
-        ("GO Away!", False),
+        ("PLEASE GO AWAY!", True),
+        ("ÜBER {n} ÖL HINAUS HTTPS://X.ORG", True),
+        ("BBC NEWS 24 👍", False),  # two words
+        ("BBC NEWS www.x.org", False),
+        ("PLEASE GO Away!", False),
+        ("我 在 IBM 工作", False),
         ("我 知道", False),
         ("1 2", False),
     ],
 )
-def test_a_text_of_several_words_may_be_in_capitals(text, expected):
+def test_a_text_of_three_words_may_be_in_capitals(text, expected):
     assert is_in_capitals(text) == expected
 
 

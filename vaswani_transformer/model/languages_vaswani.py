@@ -69,6 +69,7 @@ URL = r"(?:https?://|www\.)[^\s<>\"']*[\w/]"
 E_MAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
 PLACEHOLDER = r"%(?:\(\w+\)|\d\$)?[-+]?\d*(?:\.\d+)?[sdif]\b|\{[\w.]*(?::[\w.,+-]*)?\}|</?[a-z][a-z0-9]*\s*/?>"
 _COPIED = re.compile(f"{URL}|{E_MAIL}|{PLACEHOLDER}")
+_COPIED_IN_ANY_CASE = re.compile(f"({_COPIED.pattern})", re.IGNORECASE)
 
 _PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 # Characters that sentencex 1.0.32 does not know: marks of Khmer and Tibetan, half-width quotes; and white space of
@@ -137,14 +138,17 @@ def has_words(text: str) -> bool:
 
 
 def is_in_capitals(text: str) -> bool:
-    """Whether a text has several words and capitals alone, apart from addresses and placeholders."""
-    words = _COPIED.sub("", text)
-    return words.isupper() and len(words.split()) > 1
+    """Whether a text has three words or more and only capital letters, apart from addresses and placeholders.
+
+    A shorter one, such as "BBC NEWS", may be an acronym. Text of a script without case, as "我在 IBM 工作", is not.
+    """
+    words = [word for word in _COPIED_IN_ANY_CASE.sub("", text).split() if any(map(str.isalpha, word))]
+    return len(words) > 2 and all(letter.isupper() for word in words for letter in word if letter.isalpha())
 
 
 def change_case(text: str, case: Callable[[str], str]) -> str:
     """Change the case of a text (`str.lower`, `str.upper`), except in addresses and placeholders."""
-    parts = re.split(f"({_COPIED.pattern})", text)
+    parts = _COPIED_IN_ANY_CASE.split(text)
     return "".join(part if index % 2 else case(part) for index, part in enumerate(parts))
 
 

@@ -28,6 +28,7 @@ from .languages_vaswani import (
     ENCODING_LOCK,
     Directions,
     Paragraph,
+    base_language,
     change_case,
     has_words,
     is_in_capitals,
@@ -44,6 +45,9 @@ Result = TypeVar("Result")
 StageOptions: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # for a pipeline's three stages
 
 _LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
+
+# Languages in which the lower case of "I" is another letter than Python's.
+_I_WITH_DOT = {"az", "tr"}
 
 # Keywords that apply to a single sentence, or restrict `generate` to one at a time.
 _ONE_SENTENCE_ONLY = ("decoder_input_ids", "streamer", "assistant_model", "prompt_lookup_num_tokens")
@@ -338,8 +342,8 @@ def translate_in_batches(
     """Translate texts in batches of similar length, the longest first.
 
     Memory therefore runs out in the first batch or never. A sentence in capitals is translated in lower case, unless
-    it has more tokens so, and its translation is in capitals. A sentence without words, such as "-" or "14:35", is its
-    own translation; these, and the empty translations of blank sentences, come last.
+    it has more tokens so, and its translation's text is in capitals. A sentence without words, such as "-" or "14:35",
+    is its own translation; these, and the empty translations of blank sentences, come last.
 
     Args:
         model, tokenizer: The model, on the device to use, and its tokenizer.
@@ -412,7 +416,9 @@ class _SentenceTranslator:
         directions = Directions(self.model.config)
         bare = [directions.split(sentence)[1] for sentence in sentences]
         copied = [index for index, text in enumerate(bare) if not has_words(text)]
-        lowered = self._lowered(sentences, bare)
+        # A streamer, a prefix and forced words see the tokens of the search themselves.
+        is_plain = not _obstacles(replace(self.search, num_return_sequences=1), options)
+        lowered = self._lowered(sentences, bare) if is_plain else {}
         to_search = list(sentences)
         for index, text in [*lowered.items(), *((index, "") for index in copied)]:
             to_search[index] = text
@@ -440,6 +446,9 @@ class _SentenceTranslator:
     def _lowered(self, sentences: Sequence[str], bare: Sequence[str]) -> dict[int, str]:
         """Lower-case forms, with their tags, of the sentences in capitals that have no more tokens so, by index."""
         capitals = [index for index, text in enumerate(bare) if is_in_capitals(text)]
+        directions = Directions(self.model.config)
+        pairs = {index: directions.languages(directions.split(sentences[index])[0]) for index in capitals}
+        capitals = [index for index in capitals if _I_WITH_DOT.isdisjoint(map(base_language, pairs[index]))]
         if not capitals:
             return {}
         tags = [sentences[index].removesuffix(bare[index]) for index in capitals]
@@ -454,7 +463,10 @@ class _SentenceTranslator:
         rows, returned = output_ids.flatten(0, 1), output_ids.shape[1]  # [batch * returned, target]
         translations = _read(self.tokenizer, rows)
         if self.scorer is not None:
-            scores = self.scorer.score(inputs, rows)
+            scores = []
+            for part in torch.arange(len(output_ids)).chunk(1 if self.engine is None else self.engine.batches):
+                each = {name: column[part] for name, column in inputs.items()}
+                scores += self.scorer.score(each, output_ids[part].flatten(0, 1))
             translations = [replace(each, score=score) for each, score in zip(translations, scores, strict=True)]
         ranked = [translations[first : first + returned] for first in range(0, len(translations), returned)]
         if self.scorer is None:

@@ -127,16 +127,18 @@ def join_process_group(use_cpu: bool, timeout: timedelta, backend: str | None = 
     if any(name in os.environ for name in _LAUNCHERS):
         end_with_parent(signal.SIGTERM)
     if not torch.distributed.is_initialized():
+        joined = threading.Event()
         for process in _started:
-            threading.Thread(target=_end_without, args=[process], daemon=True).start()
+            threading.Thread(target=_end_without, args=[process, joined], daemon=True).start()
         use_cpu = use_cpu or parse_flag_from_env("ACCELERATE_USE_CPU")
         PartialState(cpu=use_cpu, timeout=timeout, **({} if backend is None else {"backend": backend}))
+        joined.set()
 
 
-def _end_without(process: subprocess.Popen) -> None:
+def _end_without(process: subprocess.Popen, joined: threading.Event) -> None:
     """End this process if a process that it started ends before joining the group, which would wait for it."""
     process.wait()
-    if not torch.distributed.is_initialized():
+    if not joined.is_set():
         line = "a process that divides the batches ended before the training; --processes 1 trains in one process"
         print(f"{program_name(os.path.basename(sys.argv[0]))}: {line}", file=sys.stderr, flush=True)
         os._exit(1)

@@ -15,7 +15,15 @@ import torch
 from jinja2 import Environment, FileSystemLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.languages_vaswani import Directions, Paragraph, language_name, language_tag, writes_spaces
+from ..model.languages_vaswani import (
+    Directions,
+    Paragraph,
+    change_case,
+    is_in_capitals,
+    language_name,
+    language_tag,
+    writes_spaces,
+)
 from ..model.pipeline_vaswani import Translation, in_order, translate_in_batches
 from ..model.scores_vaswani import AlignmentHeads, TranslationScorer, token_words
 from .alternatives import Alternative, find_alternatives
@@ -87,7 +95,9 @@ class Translator:
         self.aligns = getattr(model.config, "target_vocab_size", None) is None  # alignment needs one vocabulary
 
     def translate(self, text: str, tag: str | None) -> list[ShownSentence]:
-        """Translate a text sentence by sentence."""
+        """Translate a text sentence by sentence; text in capitals in lower case, as its alternatives."""
+        if is_in_capitals(text):
+            text = change_case(text, str.lower)
         sentences = Paragraph.split(self.directions, self.directions.tagged(text.strip(), tag)).sentences
         options = {**self.options, "return_scores": True, "return_alignment": self.aligns}
         translations = in_order(translate_in_batches(self.model, self.tokenizer, sentences, **options))
