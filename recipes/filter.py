@@ -36,9 +36,10 @@ from vaswani_transformer.options.decoding import DecodingArguments
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
-from vaswani_transformer.system.console import PlainConsole, errors_begin_with
+from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.files import atomic_directory, atomic_write
+from vaswani_transformer.system.messages import errors_begin_with
 from vaswani_transformer.system.processes import main_process_first, on_main_process
 from vaswani_transformer.system.typed_json import Record
 

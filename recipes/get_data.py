@@ -29,9 +29,10 @@ from vaswani_transformer.data.public_corpora import PUBLIC_CORPORA, PublicCorpus
 from vaswani_transformer.data.text_files import open_binary
 from vaswani_transformer.options.arguments import option
 from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.system.console import PlainConsole, ProgressBar, errors_begin_with, one_line
+from vaswani_transformer.system.console import PlainConsole, ProgressBar
 from vaswani_transformer.system.faults import exit_on_error
 from vaswani_transformer.system.files import atomic_write
+from vaswani_transformer.system.messages import errors_begin_with, one_line
 
 
 NAMES = f"One or several of {', '.join(PUBLIC_CORPORA)}."

@@ -18,8 +18,8 @@ from vaswani_transformer.data.overlap import describe_in_train
 from vaswani_transformer.data.preparation import load_corpora
 from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.runs.fine_tuning import open_parent, read_training_options
-from vaswani_transformer.system.console import printable
 from vaswani_transformer.system.faults import exit_on_error
+from vaswani_transformer.system.messages import printable
 
 
 SHOWN = {field.name for field in fields(DataArguments)} - {"license", "attribution", "domain", "datasets"} | {"model"}

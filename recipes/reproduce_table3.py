@@ -38,10 +38,11 @@ from vaswani_transformer.options.training import ModelArguments, RecipeTrainingA
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import RunRecord
 from vaswani_transformer.runs.run_directory import RECORD_NAME
-from vaswani_transformer.system.console import PlainConsole, program_name
+from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.faults import Interrupted, exit_on_error
 from vaswani_transformer.system.files import Json, atomic_write, locked, read_json
 from vaswani_transformer.system.manifests import require_same_origin
+from vaswani_transformer.system.messages import program_name
 
 
 TRAIN = Path(__file__).with_name("train_wmt.py")

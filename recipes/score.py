@@ -60,8 +60,9 @@ from vaswani_transformer.runs.scoring import (
     translate_test_set,
     write_scores,
 )
-from vaswani_transformer.system.console import PlainConsole, printable
+from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.faults import joined_processes
+from vaswani_transformer.system.messages import printable
 from vaswani_transformer.system.processes import on_main_process
 
 

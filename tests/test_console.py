@@ -14,8 +14,9 @@ from helpers import Terminal, call_recipe, start_python
 from rich.table import Table
 from safetensors import SafetensorError
 
-from vaswani_transformer.system.console import PlainConsole, ProgressBar, printable
+from vaswani_transformer.system.console import PlainConsole, ProgressBar
 from vaswani_transformer.system.faults import Interrupted, exit_on_error, joined_processes
+from vaswani_transformer.system.messages import printable
 
 
 HOSTILE = [

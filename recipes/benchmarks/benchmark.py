@@ -11,9 +11,9 @@ from vaswani_transformer.options.arguments import option
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Provenance
-from vaswani_transformer.system.console import printable
 from vaswani_transformer.system.faults import exit_on_error
 from vaswani_transformer.system.files import atomic_write
+from vaswani_transformer.system.messages import printable
 from vaswani_transformer.system.typed_json import Record
 
 

@@ -19,9 +19,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import language_tag
 from ..options.data import MIXED, TRAINED_ON
-from ..system.console import errors_begin_with, one_line
 from ..system.files import Json
 from ..system.manifests import Manifest, find_damage
+from ..system.messages import errors_begin_with, one_line
 from .batching import MixedCorpus
 
 

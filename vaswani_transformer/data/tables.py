@@ -19,7 +19,7 @@ from pyarrow import parquet
 from transformers.utils import logging
 
 from ..model.languages_vaswani import language_name
-from ..system.console import errors_begin_with
+from ..system.messages import errors_begin_with
 from .text_files import COMPRESSED, read_lines
 from .translation_memory import read_memory
 

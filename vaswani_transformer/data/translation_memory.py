@@ -9,7 +9,7 @@ import regex
 from defusedxml.ElementTree import iterparse
 
 from ..model.languages_vaswani import UNSPACED_CHARACTER, standard_code
-from ..system.console import errors_begin_with
+from ..system.messages import errors_begin_with
 from .text_files import open_binary
 
 

@@ -16,8 +16,8 @@ from ..engines.exported_model import ExportedModel, engine_identity
 from ..model.languages_vaswani import Directions
 from ..model.pipeline_vaswani import Translation, translate_in_batches
 from ..options.decoding import TranslationOptions
-from ..system.console import errors_begin_with
 from ..system.files import require_new_file
+from ..system.messages import errors_begin_with
 from ..system.processes import derived_seed
 from .ensemble import Ensemble, require_same_tokens
 from .phrases import with_forced_words

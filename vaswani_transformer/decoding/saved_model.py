@@ -24,9 +24,9 @@ from transformers import (
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.search_options_vaswani import LENGTH_FIELDS
 from ..options.arguments import Precision
-from ..system.console import errors_begin_with
 from ..system.files import atomic_write, locked, read_json
 from ..system.manifests import MANIFEST_NAME, MODEL_FILES, find_damage
+from ..system.messages import errors_begin_with
 from ..system.processor import keep_freed_memory, warn_of_slow_bfloat16
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from ..runs.records import RunRecord
-from ..system.console import printable
+from ..system.messages import printable
 from ..system.processes import end_with_parent
 
 

@@ -16,7 +16,7 @@ from transformers import HfArgumentParser
 from transformers.utils import logging
 
 from ..__main__ import RECIPES
-from ..system.console import one_line, program_name
+from ..system.messages import one_line, program_name
 from .arguments import check_values
 
 

@@ -19,8 +19,8 @@ from ..options.arguments import refuse_unused
 from ..options.data import DataArguments
 from ..options.parser import RecipeParser
 from ..options.training import ModelArguments, RecipeTrainingArguments
-from ..system.console import errors_begin_with
 from ..system.manifests import matching_files_digest
+from ..system.messages import errors_begin_with
 from ..training.schedule import noam_learning_rate
 from .records import ParentModel, RunRecord
 

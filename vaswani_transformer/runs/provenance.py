@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from ..data.prepared_directory import TrainingData
 from ..options.data import DataArguments
-from ..system.console import program_name
+from ..system.messages import program_name
 from ..system.typed_json import from_json
 from .records import Provenance, RunData, RunModel
 

@@ -29,10 +29,10 @@ from ..model.configuration_vaswani import VaswaniConfig
 from ..options.arguments import decisive_values
 from ..options.data import DataArguments
 from ..options.training import RecipeTrainingArguments
-from ..system.console import program_name
 from ..system.faults import exit_on_error
 from ..system.files import Json
 from ..system.manifests import content_digest
+from ..system.messages import program_name
 from ..system.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
 from ..system.processor import keep_freed_memory, warn_of_slow_bfloat16
 from ..system.signals import SignalCheckpoint

@@ -18,7 +18,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from .console import one_line, program_name
+from .messages import one_line, program_name
 from .processes import do_once, join_process_group, leave_process_group
 
 

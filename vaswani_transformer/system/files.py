@@ -14,7 +14,7 @@ from typing import TypeAlias
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
-from .console import one_line
+from .messages import one_line
 
 
 logger = logging.getLogger(__name__)

@@ -37,8 +37,8 @@ from accelerate.utils import gather_object, parse_flag_from_env
 from torch.distributed import PrefixStore, Store, TCPStore
 from transformers import TrainingArguments
 
-from .console import program_name
 from .files import file_errors_as_os_error
+from .messages import program_name
 from .processor import available_cores
 
 

@@ -20,9 +20,9 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, EvalLoopOutput
 
 from ..data.batching import MixedCorpus, PaddedCollator, TokenBudgetBatchSampler
 from ..options.training import VaswaniTrainingArguments
-from ..system.console import errors_begin_with
 from ..system.files import file_errors_as_os_error, publish
 from ..system.manifests import MODEL_FILES, Manifest
+from ..system.messages import errors_begin_with
 from ..system.processes import all_ranks_or_none, derived_seed
 from ..system.signals import LoaderSignals
 from .averaging import CheckpointAveraging
