@@ -37,6 +37,13 @@ def translator(demo, loaded_model, tokenizer) -> Any:
     return demo.Translator(loaded_model, tokenizer, **SEARCH)
 
 
+def test_a_sentence_in_capitals_and_its_alternatives_are_in_lower_case(translator):
+    _, shown = translator.translate("Who sleeps? THE OLD MAN READS.", None)
+    assert shown.source == "the old man reads."
+    assert not shown.translation.text.isupper()
+    assert not any(each.translation.isupper() for each in translator.open_word(shown, 0).alternatives)
+
+
 def test_each_sentence_has_the_words_probabilities_and_links_of_the_pipeline(translator, loaded_model, tokenizer):
     sentences = ["The old man reads a book.", "Who sleeps?"]
     shown = translator.translate("  ".join(sentences), None)

@@ -22,6 +22,7 @@ from ..model.languages_vaswani import (
     is_in_capitals,
     language_name,
     language_tag,
+    with_tag,
     writes_spaces,
 )
 from ..model.pipeline_vaswani import Translation, in_order, translate_in_batches
@@ -95,10 +96,11 @@ class Translator:
         self.aligns = getattr(model.config, "target_vocab_size", None) is None  # alignment needs one vocabulary
 
     def translate(self, text: str, tag: str | None) -> list[ShownSentence]:
-        """Translate a text sentence by sentence; text in capitals in lower case, as its alternatives."""
-        if is_in_capitals(text):
-            text = change_case(text, str.lower)
+        """Translate a text sentence by sentence; one in capitals in lower case, as its alternatives."""
         sentences = Paragraph.split(self.directions, self.directions.tagged(text.strip(), tag)).sentences
+        for index, (its_tag, bare) in enumerate(map(self.directions.split, sentences)):
+            if is_in_capitals(bare):
+                sentences[index] = with_tag(change_case(bare, str.lower), its_tag)
         options = {**self.options, "return_scores": True, "return_alignment": self.aligns}
         translations = in_order(translate_in_batches(self.model, self.tokenizer, sentences, **options))
         return [ShownSentence(*pair) for pair in zip(sentences, (best for best, *_ in translations), strict=True)]
