@@ -153,7 +153,7 @@ def scaled_sizes(row: str, scale: Scale) -> dict[str, int]:
 
 
 def training_options(parser: RecipeParser, given: Namespace) -> tuple[dict[str, Json], dict[str, Json]]:
-    """The options that all trainings share, as they were given; and those of them that are no defaults."""
+    """The options that all trainings share, as given, and the subset that differs from the defaults."""
     options = {name: as_json(value) for name, value in vars(given).items() if name in SHARED}
     changed = {name: value for name, value in options.items() if value != as_json(parser.get_default(name))}
     for name in changed.keys() & REFUSED.keys():

@@ -9,7 +9,7 @@ program. After each one the same command is given again with `--resume`. Without
 its number of processes; with it, the number is drawn anew after each kill.
 
 A training passes if the digests of its averaged model and of its last checkpoint, and the logged steps with their
-losses, are those of the undisturbed one. The first that does not pass ends the program with an error.
+losses, equal those of the undisturbed one. The first trial that fails ends the program with an error.
 """
 
 import argparse
@@ -89,7 +89,7 @@ class Training:
     def finish(self) -> dict[str, object]:
         if self.wait(lambda: False):
             self.kill()
-            raise RuntimeError(f"{self.output_dir}: has not ended after {PATIENCE:.0f} s")
+            raise RuntimeError(f"{self.output_dir}: did not end within {PATIENCE:.0f} s")
         return outcome(self.output_dir)
 
     def kill(self) -> list[str]:

@@ -131,7 +131,7 @@ def export_marian(
     stops once no live hypothesis, if it ended now, would score better; and all sentences have one length limit, 512
     tokens unless the model's generation_config sets one, instead of source length + 50.
 
-    Arguments and errors are those of `export_directory`; a ValueError says what MarianMT cannot express.
+    For arguments and errors, see `export_directory`; a ValueError also names a setting that MarianMT cannot express.
     """
     output = Path(output)
     with export_directory(output, force, model, tokenizer) as directory:

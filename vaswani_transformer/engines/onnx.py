@@ -46,7 +46,7 @@ def export_onnx(
     `model_type`, and MarianMT's graphs have the same interface. optimum searches as described at `export_marian`;
     transformers.js greedily, and it continues the shorter sentences of a batch after their end: give it one at a time.
 
-    Arguments and errors are those of `export_directory`; a ValueError says what the clients cannot express.
+    For arguments and errors, see `export_directory`; a ValueError also names a setting that the clients cannot express.
     """
     output = Path(output)
     require_marian_heads(model.config, "the ONNX layout of transformers.js")

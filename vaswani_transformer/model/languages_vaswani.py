@@ -71,6 +71,9 @@ PLACEHOLDER = r"%(?:\(\w+\)|\d\$)?[-+]?\d*(?:\.\d+)?[sdif]\b|\{[\w.]*(?::[\w.,+-
 _COPIED = re.compile(f"{URL}|{E_MAIL}|{PLACEHOLDER}")
 _COPIED_IN_ANY_CASE = re.compile(f"({_COPIED.pattern})", re.IGNORECASE)
 
+# Turkish and Azerbaijani, in which the lower case of "I" is another letter than Python's.
+_I_WITH_DOT = {"az", "tr"}
+
 _PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 # Characters that sentencex 1.0.32 does not know: marks of Khmer and Tibetan, half-width quotes; and white space of
 # several bytes, since it fails on "Z\u00a0.".
@@ -220,6 +223,13 @@ class Directions:
         start = _BEFORE_TAG.sub("", text, count=1)
         tag = next((tag for tag in map(language_tag, self._tags) if start.startswith(tag)), None)
         return tag, text if tag is None else start.removeprefix(tag).removeprefix(" ")
+
+    def lower_capitals(self, sentence: str) -> str | None:
+        """The lower-case form of a sentence in capitals, with its tag; None for any other, and for Turkish."""
+        tag, text = self.split(sentence)
+        if not is_in_capitals(text) or not _I_WITH_DOT.isdisjoint(map(base_language, self.languages(tag))):
+            return None
+        return with_tag(change_case(text, str.lower), tag)
 
     def tagged(self, text: str, tag: str | None) -> str:
         """Put a tag before a text, unless the text has it already.

@@ -28,10 +28,8 @@ from .languages_vaswani import (
     ENCODING_LOCK,
     Directions,
     Paragraph,
-    base_language,
     change_case,
     has_words,
-    is_in_capitals,
     require_text,
     split_paragraphs,
 )
@@ -45,9 +43,6 @@ Result = TypeVar("Result")
 StageOptions: TypeAlias = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]  # for a pipeline's three stages
 
 _LANGUAGE_PAIR = re.compile(r"translation_([\w-]+)_to_([\w-]+)")
-
-# Languages in which the lower case of "I" is another letter than Python's.
-_I_WITH_DOT = {"az", "tr"}
 
 # Keywords that apply to a single sentence, or restrict `generate` to one at a time.
 _ONE_SENTENCE_ONLY = ("decoder_input_ids", "streamer", "assistant_model", "prompt_lookup_num_tokens")
@@ -418,7 +413,7 @@ class _SentenceTranslator:
         copied = [index for index, text in enumerate(bare) if not has_words(text)]
         # A streamer, a prefix and forced words see the tokens of the search themselves.
         is_plain = not _obstacles(replace(self.search, num_return_sequences=1), options)
-        lowered = self._lowered(sentences, bare) if is_plain else {}
+        lowered = self._lowered(sentences) if is_plain else {}
         to_search = list(sentences)
         for index, text in [*lowered.items(), *((index, "") for index in copied)]:
             to_search[index] = text
@@ -443,20 +438,17 @@ class _SentenceTranslator:
                     streamer.end()
             yield copied, [[each] * self.search.num_return_sequences for each in copies]
 
-    def _lowered(self, sentences: Sequence[str], bare: Sequence[str]) -> dict[int, str]:
-        """Lower-case forms, with their tags, of the sentences in capitals that have no more tokens so, by index."""
-        capitals = [index for index, text in enumerate(bare) if is_in_capitals(text)]
-        directions = Directions(self.model.config)
-        pairs = {index: directions.languages(directions.split(sentences[index])[0]) for index in capitals}
-        capitals = [index for index in capitals if _I_WITH_DOT.isdisjoint(map(base_language, pairs[index]))]
-        if not capitals:
+    def _lowered(self, sentences: Sequence[str]) -> dict[int, str]:
+        """Lower-case forms of the sentences in capitals that have no more tokens so, by index."""
+        forms = enumerate(map(Directions(self.model.config).lower_capitals, sentences))
+        lowered = {index: form for index, form in forms if form is not None}
+        if not lowered:
             return {}
-        tags = [sentences[index].removesuffix(bare[index]) for index in capitals]
-        texts = [tag + change_case(bare[index], str.lower) for tag, index in zip(tags, capitals, strict=True)]
+        texts = [sentences[index] for index in lowered], [*lowered.values()]
         with ENCODING_LOCK:
-            before, after = (self.tokenizer(each).input_ids for each in ([sentences[i] for i in capitals], texts))
-        rows = zip(capitals, texts, before, after, strict=True)
-        return {index: text for index, text, capital, lower in rows if len(lower) <= len(capital)}
+            capitals, lower = (self.tokenizer(each).input_ids for each in texts)
+        rows = zip(lowered, capitals, lower, strict=True)
+        return {index: lowered[index] for index, before, after in rows if len(after) <= len(before)}
 
     def _ranked(self, inputs: BatchEncoding, output_ids: torch.Tensor) -> list[list[Translation]]:
         """The translations of each source `[batch, source]`, best first, from ids `[batch, returned, target]`."""

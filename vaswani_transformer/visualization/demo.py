@@ -18,11 +18,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..model.languages_vaswani import (
     Directions,
     Paragraph,
-    change_case,
-    is_in_capitals,
     language_name,
     language_tag,
-    with_tag,
     writes_spaces,
 )
 from ..model.pipeline_vaswani import Translation, in_order, translate_in_batches
@@ -84,7 +81,7 @@ class ShownSentence:
 class Translator:
     """Translates texts for the page, and finds alternatives to words; `options` are keywords of `generate`.
 
-    Its tags are those of the model's directions, by the direction's name on the page.
+    `tags` maps the name of each direction on the page to the direction's tag.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, **options: Any) -> None:
@@ -98,9 +95,7 @@ class Translator:
     def translate(self, text: str, tag: str | None) -> list[ShownSentence]:
         """Translate a text sentence by sentence; one in capitals in lower case, as its alternatives."""
         sentences = Paragraph.split(self.directions, self.directions.tagged(text.strip(), tag)).sentences
-        for index, (its_tag, bare) in enumerate(map(self.directions.split, sentences)):
-            if is_in_capitals(bare):
-                sentences[index] = with_tag(change_case(bare, str.lower), its_tag)
+        sentences = [self.directions.lower_capitals(sentence) or sentence for sentence in sentences]
         options = {**self.options, "return_scores": True, "return_alignment": self.aligns}
         translations = in_order(translate_in_batches(self.model, self.tokenizer, sentences, **options))
         return [ShownSentence(*pair) for pair in zip(sentences, (best for best, *_ in translations), strict=True)]
