@@ -12,12 +12,12 @@ from transformers import AutoTokenizer, pipeline
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
-from vaswani_transformer.model.scores_vaswani import AlignmentHeads, TranslationScorer, token_words, word_links
+from vaswani_transformer.model.scores_vaswani import TranslationScorer, alignment_heads, token_words, word_links
 from vaswani_transformer.visualization.attention import read_attention
 
 
 PAIRS = phrasebook("test")[:7]
-LAST = AlignmentHeads([[2, 0], [2, 1]])  # of three layers
+LAST = [[2, 0], [2, 1]]  # of three layers
 SOURCES, TARGETS = map(list, zip(*PAIRS, strict=True))
 
 
@@ -46,7 +46,7 @@ def links_of_pairs(model, tokenizer, heads, tag=""):
 def by_hand(model, tokenizer, source, target, heads):
     """The links by what the explorer shows, whose rows are the steps."""
     weights = read_attention(model, tokenizer, source, target)
-    attention = np.mean([weights.cross[layer, head] for layer, head in heads.pairs], axis=0)  # [target, source]
+    attention = np.mean([weights.cross[layer, head] for layer, head in heads], axis=0)  # [target, source]
 
     def words(text, side):
         tokens = tokenizer.convert_ids_to_tokens(tokenizer(text).input_ids)
@@ -58,11 +58,11 @@ def by_hand(model, tokenizer, source, target, heads):
     sums = np.zeros((targets[-1] + 1, sources[-1] + 1))
     for place, of_target in enumerate(targets):
         for column, of_source in enumerate(sources):
-            sums[of_target, of_source] += attention[place + heads.is_shifted, column]
+            sums[of_target, of_source] += attention[place, column]
     return [(int(column), word) for word, column in enumerate(sums.argmax(1))]
 
 
-@pytest.mark.parametrize("heads", [LAST, AlignmentHeads([[0, 1]], True), AlignmentHeads([[2, 0], [0, 0]], True)])
+@pytest.mark.parametrize("heads", [LAST, [[0, 1]], [[2, 0], [0, 0]]])
 def test_links_are_those_of_the_explorers_attention(heads, model, tokenizer):
     found = links_of_pairs(model, tokenizer, heads)
     assert found == [by_hand(model, tokenizer, *pair, heads) for pair in PAIRS]
@@ -94,13 +94,13 @@ def test_attention_is_summed_over_the_tokens_of_both_words():
         assert word_links(attention, [0, 1, 0, None], 2, targets, 2) == expected
 
 
-@pytest.mark.parametrize("named", [None, AlignmentHeads([[0, 1]], True), AlignmentHeads([[1, 0], [2, 1]])])
+@pytest.mark.parametrize("named", [None, [[0, 1]], [[1, 0], [2, 1]]])
 def test_translations_are_aligned_by_the_heads_of_the_configuration(named, model, tokenizer, tmp_path, monkeypatch):
     """All heads of the last layer align if it names none; the pipeline and translate.py write the same links."""
     monkeypatch.chdir(tmp_path)
     model.generation_config.max_new_tokens = 8
     if named is not None:
-        model.config.alignment_heads, model.config.alignment_shift = named.pairs, named.is_shifted
+        model.config.alignment_heads = named
     for saved in (model, tokenizer):
         saved.save_pretrained("model")
     translator = pipeline("translation", model="model")
@@ -132,7 +132,7 @@ def test_translations_are_aligned_by_the_heads_of_the_configuration(named, model
 def test_models_that_cannot_align_are_refused(config, message):
     config = SimpleNamespace(**{"model_type": "vaswani", "decoder_attention_heads": 2, **config})
     with pytest.raises(ValueError, match=message):
-        AlignmentHeads.for_model(SimpleNamespace(config=config))
+        alignment_heads(SimpleNamespace(config=config))
 
 
 def test_words_that_the_tokenizer_does_not_know_have_places():

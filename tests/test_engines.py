@@ -25,6 +25,8 @@ from vaswani_transformer.decoding.ensemble import Ensemble
 from vaswani_transformer.decoding.saved_model import SavedModel
 from vaswani_transformer.engines import exported_model
 from vaswani_transformer.model import pipeline_vaswani
+from vaswani_transformer.model.parsing_vaswani import VaswaniParsingPipeline
+from vaswani_transformer.model.pipeline_vaswani import register_task
 from vaswani_transformer.registration import register
 
 
@@ -152,10 +154,19 @@ def test_each_damaged_file_of_an_export_is_named(saved, tokenizer, tmp_path):
 
 
 def test_a_model_with_adapters_is_not_exported_without_them(tokenizer, cache):
+    class Adapted(torch.nn.Module):
+        """As PEFT's models: another class around the model, with its configuration."""
+
+        def __init__(self, model):
+            super().__init__()
+            self.base_model, self.config, self.device = model, model.config, model.device
+
     model = distinct(len(tokenizer))
-    model.model.decoder.layers[0].feed_forward.fc1.lora = torch.nn.Linear(2, 2)
-    with pytest.raises(ValueError, match="merge adapters first"):
-        exported_model.ExportedModel("ctranslate2", model, tokenizer)
+    inside = distinct(len(tokenizer))
+    inside.model.decoder.layers[0].feed_forward.fc1.lora = torch.nn.Linear(2, 2)
+    for adapted in (Adapted(model), inside):
+        with pytest.raises(ValueError, match="merge adapters first"):
+            exported_model.ExportedModel("ctranslate2", adapted, tokenizer)
 
 
 @pytest.fixture
@@ -237,6 +248,10 @@ def test_the_packages_pipeline_takes_the_place_of_a_models_own_code(monkeypatch)
     monkeypatch.setitem(tasks, "translation", {**tasks["translation"], "impl": dict})  # of transformers itself
     register()
     assert tasks["translation"]["impl"] is dict
+    parsing = type("Remote", (VaswaniParsingPipeline,), {"__module__": "transformers_modules.x"})
+    monkeypatch.setitem(tasks, "constituency-parsing", {**tasks["constituency-parsing"], "impl": parsing})
+    register_task("constituency-parsing", VaswaniParsingPipeline)
+    assert tasks["constituency-parsing"]["impl"] is VaswaniParsingPipeline
 
 
 def test_a_hub_pipeline_without_the_package_says_what_is_missing(saved, tokenizer):

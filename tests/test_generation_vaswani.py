@@ -295,5 +295,6 @@ def test_what_an_ensemble_cannot_do_is_refused(talkative_model):
         talkative_model.generate(batch, custom_generate=Ensemble([talkative_model, lively(50)]))
     with pytest.raises(ValueError, match=r"^ensemble: a model has hooks or adapters, or is in training; call eval\(\)"):
         talkative_model.generate(batch, custom_generate=Ensemble([training]))
-    with pytest.raises(ValueError, match=r"^ensemble: models search together, and do not sample"):
-        talkative_model.generate(batch, custom_generate=Ensemble([talkative_model]), do_sample=True)
+    for name in ("do_sample", "output_attentions"):
+        with pytest.raises(ValueError, match=f"^ensemble: {name} is not available with several models; leave it out"):
+            talkative_model.generate(batch, custom_generate=Ensemble([talkative_model]), **{name: True})

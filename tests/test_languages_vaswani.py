@@ -17,7 +17,7 @@ from vaswani_transformer.model.languages_vaswani import (
     language_name,
     writes_spaces,
 )
-from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
+from vaswani_transformer.model.translation_vaswani import in_order, translate_in_batches
 from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.options.training import ModelArguments
 from vaswani_transformer.runs.fine_tuning import open_parent

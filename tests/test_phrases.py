@@ -12,10 +12,10 @@ from transformers import pipeline
 from vaswani_transformer import Ensemble, ForcedPhrases, VaswaniTokenizer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding.phrases import with_forced_words
-from vaswani_transformer.model.pipeline_vaswani import translate_in_batches
+from vaswani_transformer.model.translation_vaswani import translate_in_batches
 
 
-TEXTS = ["The old man reads a book.", "Today the children do not sleep.", "His mother sleeps."]
+TEXTS = ["The old man reads a book.", "Today the children do not sleep.", "His mother sleeps.", "14:35"]
 WORDS = [
     ["alte M"],
     ["der", "Hund"],

@@ -26,7 +26,7 @@ from vaswani_transformer import (
 )
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.model.languages_vaswani import change_case, is_in_capitals
-from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
+from vaswani_transformer.model.translation_vaswani import in_order, translate_in_batches
 
 
 SENTENCES = ["The old man buys a book today.", "Dogs!", "", "The child sleeps because it is tired.", "   "]
@@ -307,6 +307,12 @@ def test_text_without_words_is_its_own_translation(translator, monkeypatch, text
     )
     assert record["translation_text"] == text
     assert record["word_log_probabilities"] == [0.0]
+
+
+def test_text_without_words_is_searched_after_a_prefix(translator):
+    prefix = torch.tensor([translator.tokenizer("Der", add_special_tokens=False).input_ids])
+    (row,) = translator("14:35", decoder_input_ids=prefix, return_tensors=True, **SHORT)
+    assert row["translation_token_ids"].tolist()[1 : 1 + prefix.shape[1]] == prefix[0].tolist()
 
 
 def test_text_without_words_is_copied_without_its_tag(two_way):

@@ -163,9 +163,9 @@ def test_no_program_loses_the_fact_that_another_writes_meanwhile(model):
     change_json(model / "config.json", language_tags={"de": 3, "en": 4}, confidence_curve={"de": [[-1.0, 2.0]]})
     first, second = open_model(model), open_model(model)
     first.update_config(alignment_heads=[[0, 0]], confidence_curve={"en": [[-1.0, 3.0]]})
-    second.update_config(alignment_shift=True, confidence_curve={"de": [[-1.0, 4.0]]})
+    second.update_config(longest_source=9, confidence_curve={"de": [[-1.0, 4.0]]})
     config = open_model(model).config
-    assert (config.alignment_heads, config.alignment_shift) == ([[0, 0]], True)
+    assert (config.alignment_heads, config.longest_source) == ([[0, 0]], 9)
     assert config.confidence_curve == {"de": [[-1.0, 4.0]], "en": [[-1.0, 3.0]]}
 
 

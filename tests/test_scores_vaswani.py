@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from foreign_models import batch, inputs_of, untrained
+from foreign_models import batch, fsmt_tokenizer, inputs_of, untrained
 from helpers import call_recipe
 from transformers import pipeline
 
@@ -65,6 +65,24 @@ def test_given_translations_are_scored(two_way):
         assert record["words"] == target.split()
     with pytest.raises(ValueError, match=r"^score: there are 2 sources and 1 targets"):
         translator.score(["a", "b"], ["c"])
+
+
+def test_given_translations_are_scored_by_the_pipelines_length_penalty(lively_model):
+    translator = pipeline(
+        "translation", model=str(lively_model), length_penalty=2.0, length_penalty_type="transformers"
+    )
+    (record,) = translator(SENTENCES[0], return_scores=True)
+    (given,) = translator.score(SENTENCES[0], record["translation_text"])
+    assert given["tokens"] == record["tokens"]
+    assert given["score"] == pytest.approx(record["score"], rel=1e-4)
+    with pytest.raises(TypeError, match="target_language"):
+        translator.score("Hunde!", "Dogs!", target_language="en")
+
+
+def test_targets_that_the_tokenizer_cannot_encode_are_not_scored(translator, tmp_path):
+    tokenizer = fsmt_tokenizer(tmp_path, separate_vocabs=True)
+    with pytest.raises(ValueError, match=r"^target: the model's tokenizer has two vocabularies"):
+        pipeline("translation", model=translator.model, tokenizer=tokenizer).score("a", "b")
 
 
 @pytest.mark.parametrize("prefix", [None, [[5, 6]], [[0, 5, 6, 7]]])

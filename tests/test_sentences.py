@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedConfig, pipeline
 from transformers.utils.logging import warning_once
 
-from vaswani_transformer.model import languages_vaswani
-from vaswani_transformer.model.languages_vaswani import Directions, Paragraph, split_sentences
-from vaswani_transformer.model.pipeline_vaswani import in_order, translate_in_batches
+from vaswani_transformer.model import sentences_vaswani
+from vaswani_transformer.model.languages_vaswani import Directions
+from vaswani_transformer.model.sentences_vaswani import Paragraph, split_sentences
+from vaswani_transformer.model.translation_vaswani import in_order, translate_in_batches
 
 
 SHORT = {"max_new_tokens": 8}
@@ -173,7 +174,7 @@ def test_texts_stay_whole_on_request_and_samples_do_not(translator, caplog):
 
 
 def test_without_the_library_texts_stay_whole_and_one_line_says_so(translator, monkeypatch, caplog):
-    monkeypatch.setattr(languages_vaswani, "sentencex", None)
+    monkeypatch.setattr(sentences_vaswani, "sentencex", None)
     warning_once.cache_clear()
     for text in ("Dogs!", "Dogs! A man sleeps."):
         assert [each["translation_text"] for each in translator(text, **SHORT)] == whole(translator, text)

@@ -15,7 +15,7 @@ from helpers import REPOSITORY, call_recipe, write_lines
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import line_translation, sharded_translation
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
-from vaswani_transformer.model.pipeline_vaswani import Translation
+from vaswani_transformer.model.translation_vaswani import Translation
 from vaswani_transformer.options.decoding import TranslationOptions
 
 

@@ -25,7 +25,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.decoding.ensemble import Ensemble
 from vaswani_transformer.decoding.saved_model import SavedModel, open_model
-from vaswani_transformer.model.pipeline_vaswani import Translation
+from vaswani_transformer.model.translation_vaswani import Translation
 from vaswani_transformer.system.files import locked
 
 

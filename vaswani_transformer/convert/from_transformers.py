@@ -5,7 +5,8 @@ from typing import Any
 from transformers import FSMTForConditionalGeneration, GenerationConfig, MarianMTModel, PreTrainedModel
 
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from .weights import SPECIAL_IDS, Weights, model_from_weights
+from ..model.search_options_vaswani import SPECIAL_IDS, set_options
+from .weights import Weights, model_from_weights
 
 
 def from_marian(model: MarianMTModel) -> VaswaniForConditionalGeneration:
@@ -65,8 +66,8 @@ def _converted(model: PreTrainedModel, weights: Weights, **positions: Any) -> Va
         **tokens,
         **positions,
     )
-    search = model.generation_config.to_diff_dict()
-    search = {name: value for name, value in search.items() if name[0] != "_" and name != "transformers_version"}
     # A new object: transformers does not load all fields of a generation_config that was derived from a config.
-    converted.generation_config = GenerationConfig(**{**tokens, **search, "length_penalty_type": "transformers"})
+    converted.generation_config = GenerationConfig(
+        **{**tokens, **set_options(model.generation_config), "length_penalty_type": "transformers"}
+    )
     return converted.to(model.dtype)

@@ -20,9 +20,6 @@ _RENAMED = (
     (".fc2.", ".feed_forward.fc2."),
     (".embed_positions.weight", ".embed_positions.table.weight"),
 )
-# Fields of config and generation_config with the ids of special tokens.
-SPECIAL_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
-
 _OUTPUT = "decoder.output_projection."
 _LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.")
 

@@ -5,7 +5,7 @@ from datasets import Dataset, Features, List, Value
 from transformers import PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
-from ..model.tokenization_vaswani import for_targets
+from ..model.scores_vaswani import for_targets
 from ..options.data import DataArguments
 
 

@@ -53,10 +53,12 @@ class Ensemble:
         """As `search`; the other models encode `inputs_tensor` `[sentences, source]`.
 
         Raises:
-            ValueError: The search samples; or a model has other tokens, or is not `is_unmodified`.
+            ValueError: The search samples, or returns attentions or hidden states; or a model has other tokens, or is
+                not `is_unmodified`.
         """
-        if generation_config.do_sample:
-            raise ValueError("ensemble: models search together, and do not sample; leave out do_sample")
+        for name in ("do_sample", "output_attentions", "output_hidden_states"):
+            if getattr(generation_config, name):
+                raise ValueError(f"ensemble: {name} is not available with several models; leave it out")
         for number, each in enumerate(self.models, 1):
             require_same_tokens(model.config, each.config, f"ensemble: additional model {number}")
         if not all(each.is_unmodified() for each in (model, *self.models)):

@@ -14,7 +14,7 @@ from ..data.tables import read_table, table_kind
 from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..engines.exported_model import ExportedModel, engine_identity
 from ..model.languages_vaswani import Directions
-from ..model.pipeline_vaswani import Translation, translate_in_batches
+from ..model.translation_vaswani import Translation, translate_in_batches
 from ..options.decoding import TranslationOptions
 from ..system.files import require_new_file
 from ..system.messages import errors_begin_with

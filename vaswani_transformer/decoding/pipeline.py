@@ -5,7 +5,7 @@ from typing import Any
 
 from ..engines.exported_model import ExportedModel
 from ..model import pipeline_vaswani
-from ..model.pipeline_vaswani import Translation
+from ..model.translation_vaswani import Translation
 from .phrases import with_forced_words
 
 

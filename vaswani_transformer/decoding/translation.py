@@ -9,7 +9,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.pipeline_vaswani import Translation, translate_in_batches
+from ..model.translation_vaswani import Translation, translate_in_batches
 from ..system.console import ProgressBar
 
 

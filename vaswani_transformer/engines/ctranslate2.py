@@ -13,9 +13,8 @@ from ctranslate2.specs import common_spec, transformer_spec
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from ..convert.weights import SPECIAL_IDS
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
-from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
+from ..model.search_options_vaswani import LENGTH_FIELDS, SPECIAL_IDS, SearchOptions, set_options
 from ..system.files import read_json
 from ..system.processor import has_products_of
 from .engine import UNUSED, Engine, export_directory, most_positions, require_fields, save_stock_tokenizer
@@ -74,7 +73,7 @@ def export_ctranslate2(
             f"of {', '.join(sorted(types))}"
         )
     require_fields(model.config, {**_EXPRESSIBLE, "d_v": model.config.d_k}, "CTranslate2")
-    if others := model.generation_config.to_diff_dict().keys() - _SUPPORTED - {"transformers_version"}:
+    if others := set_options(model.generation_config).keys() - _SUPPORTED:
         raise ValueError(
             f"generation_config: CTranslate2 would ignore {', '.join(sorted(others))}; remove it from the model's "
             f"generation_config.json to export it"

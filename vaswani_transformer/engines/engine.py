@@ -15,18 +15,17 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 
 from .. import __version__
 from ..model.configuration_vaswani import VaswaniConfig
-from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions
+from ..model.search_options_vaswani import LENGTH_FIELDS, SearchOptions, set_options
 from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..system.files import Json, atomic_directory, read_json
 from ..system.manifests import Manifest, content_digest
 
 
-# The entry for a row of the model that no token uses. No run of text contains a space inside.
+# Vocabulary entry of an embedding row that no token uses. Text never produces it, since no run contains an inner space.
 UNUSED = "<unused {}>"
 
 # Options of the search that an engine takes at each call; an export keeps the others.
 SEARCH = {"num_beams", "length_penalty", "num_return_sequences", *LENGTH_FIELDS}
-_UNRELATED = ("_", "transformers_version")  # prefixes of fields that are no options
 
 
 class Engine(ABC):
@@ -34,7 +33,7 @@ class Engine(ABC):
 
     Attributes:
         rule: Keywords with which `generate` of our model searches by the engine's rules.
-        batches: Batches whose sentences one call should have, because the engine divides them among its threads.
+        batches: Number of batches to pass in one call; the engine distributes them over its threads.
     """
 
     rule: Mapping[str, Any]
@@ -106,8 +105,8 @@ def origin(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[s
     rules: dict[str, Json] = {**tokenizer.get_vocab()}
     if isinstance(tokenizer, PreTrainedTokenizerFast):
         rules = _tokenizer_state(tokenizer)
-    fields = model.generation_config.to_diff_dict().items()
-    search = {name: repr(value) for name, value in fields if name not in SEARCH and not name.startswith(_UNRELATED)}
+    options = set_options(model.generation_config).items()
+    search = {name: repr(value) for name, value in options if name not in SEARCH}
     digests: dict[str, dict[str, Any]] = {"weights": weights, "tokenizer": rules, "search": search}
     return {**{name: content_digest(value) for name, value in digests.items()}, "package": __version__}
 

@@ -15,6 +15,8 @@ from transformers.utils import logging
 
 from ..model.generation_vaswani import search_options
 from ..model.languages_vaswani import Directions
+from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.search_options_vaswani import set_options
 from ..system.files import locked
 from ..system.manifests import Manifest, content_digest, find_damage, require_same_origin
 from .engine import SEARCH, Engine, export_manifest, most_positions, origin
@@ -28,7 +30,7 @@ EXPORTS = Path(HF_HOME, "vaswani")  # made on first use
 _TYPES = "int8|int8_float32|int8_float16|int8_bfloat16|int16|float16|bfloat16|float32"
 _NAME = re.compile(rf"ctranslate2(:({_TYPES}))?|onnx")
 
-# Prefixes of configuration fields that change no export.
+# Prefixes of fields of config.json that change no export.
 _NOT_EXPORTED = ("_", "alignment_", "confidence_", "transformers_version")
 
 
@@ -168,12 +170,12 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
     if model.config.model_type != "vaswani":
         raise ValueError(f"engine: {name} takes models of this package, and not {model.config.model_type}")
     with torch.device("meta"):
-        plain = type(model)(model.config)
+        plain = VaswaniForConditionalGeneration(model.config)
     if plain.state_dict().keys() != model.state_dict().keys():
         raise ValueError(f"engine: {name} cannot export adapter weights; merge adapters first")
     export, _, version = import_exporter(kind)
-    fields = (*model.config.to_diff_dict().items(), *model.generation_config.to_diff_dict().items())
-    options = sorted(f"{field}={value!r}" for field, value in fields if not field.startswith(_NOT_EXPORTED))
+    fields = [each for each in model.config.to_diff_dict().items() if not each[0].startswith(_NOT_EXPORTED)]
+    options = sorted(f"{name}={value!r}" for name, value in (*fields, *set_options(model.generation_config).items()))
     digest = content_digest([origin(model, tokenizer), version, *options])
     directory = EXPORTS / f"{digest[:32]}-{name.replace(':', '-')}"
     if find_damage(directory) is None:

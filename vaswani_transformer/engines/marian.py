@@ -10,6 +10,7 @@ from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrain
 from ..convert.weights import Weights, with_fairseq_layers
 from ..model.configuration_vaswani import VaswaniConfig
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.search_options_vaswani import set_options
 from .engine import export_directory, require_fields, save_stock_tokenizer
 
 
@@ -144,15 +145,15 @@ def export_marian(
 
 def transformers_search(ours: GenerationConfig, positions: int = POSITIONS) -> GenerationConfig:
     """A generation_config for transformers' search, as close to ours as its rules permit."""
-    fields = ours.to_diff_dict()
+    fields = set_options(ours)
     # With "never", transformers continues until the best live log-probability over limit^alpha is lower than all
     # finished scores, which takes hundreds of steps with a limit of 512.
     if fields.get("length_penalty_type") != "transformers" and fields.get("early_stopping") == "never":
         fields["early_stopping"] = False
-    known = GenerationConfig().to_dict().keys() - {"transformers_version"}
+    known = GenerationConfig().to_dict().keys()
     if (fields.get("num_beams") or 1) == 1:  # transformers refuses to save fields that greedy search ignores
         known -= {"length_penalty", "early_stopping"}
-    fields = {name: value for name, value in fields.items() if name in known and name[0] != "_"}
+    fields = {name: value for name, value in fields.items() if name in known}
     if fields.get("max_new_tokens") is None:
         fields["max_length"] = min(fields.get("max_length") or _MAX_LENGTH, positions)
     return GenerationConfig(**fields)

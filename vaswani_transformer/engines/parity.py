@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from ..evaluation.scores import BleuScore, sacrebleu_score
-from ..model.beam_search_vaswani import length_penalty
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
+from ..model.scores_vaswani import TranslationScorer
 from ..model.search_options_vaswani import SearchOptions
 from ..system.typed_json import Record
 from .engine import Engine
@@ -94,13 +95,19 @@ def parity_report(
     ours, exported = translator.hypotheses(sources), engine.hypotheses(sources)
     differing = [row for row in range(len(lines)) if ours[row] != exported[row]]
     by_rule = translator.hypotheses([sources[row] for row in differing], **engine.rule)
+    search = SearchOptions.from_fields(vars(model.generation_config))
+    alpha = search.length_penalty if search.num_beams > 1 else 0.0  # greedy search has none
+    scorer = TranslationScorer(model, tokenizer, alpha, search.length_penalty_type)
     differences = []
     for row, same in zip(differing, by_rule, strict=True):
-        tokens = [sources[row], ours[row], exported[row]]
-        first, second = (normalised_score(model, sources[row], each) for each in tokens[1:])
+        source, pair = torch.tensor([sources[row]], device=model.device), (ours[row], exported[row])
+        rows = [torch.tensor([model.config.decoder_start_token_id, *each]) for each in pair]
+        output_ids = pad_sequence(rows, True, model.config.pad_token_id).to(model.device)  # [2, 1 + target]
+        inputs = {"input_ids": source, "attention_mask": torch.ones_like(source)}
+        first, second = (each.score for each in scorer.score(inputs, output_ids))
         kind = _kind(first, second, is_by_rule=same == exported[row])
-        source, our_text, exported_text = tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        differences.append(Difference(lines[row] + 1, kind, source, our_text, exported_text, first, second))
+        texts = tokenizer.batch_decode([sources[row], *pair], skip_special_tokens=True)
+        differences.append(Difference(lines[row] + 1, kind, *texts, first, second))
     bleu = same_tokens = None
     if references is not None:
         targets, bleu = [references[line] for line in lines], {}
@@ -121,14 +128,3 @@ def _kind(ours_score: float, exported_score: float, is_by_rule: bool) -> str:
     if is_by_rule:
         return "rule"
     return "ours_scores_higher" if ours_score > exported_score else "exported_scores_higher"
-
-
-@torch.no_grad()
-def normalised_score(model: VaswaniForConditionalGeneration, source: Sequence[int], hypothesis: Sequence[int]) -> float:
-    """The log-probability of a hypothesis, EOS included, divided by the length penalty of the model's search."""
-    labels = torch.tensor([hypothesis], device=model.device)  # [1, target]
-    logits = model(torch.tensor([source], device=model.device), labels=labels).logits  # [1, target, vocabulary]
-    total = logits.double().log_softmax(-1).gather(-1, labels.unsqueeze(-1)).sum().item()
-    search = SearchOptions.from_fields(vars(model.generation_config))
-    alpha = search.length_penalty if search.num_beams > 1 else 0.0  # greedy search has none
-    return total / float(length_penalty(len(hypothesis), alpha, search.length_penalty_type))

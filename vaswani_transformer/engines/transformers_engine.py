@@ -1,4 +1,4 @@
-"""Search by `generate` for sources given as token ids, in batches of equal length."""
+"""An engine that calls `generate` of transformers, on batches of sources of equal length."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ..convert.weights import SPECIAL_IDS
-from ..model.search_options_vaswani import SearchOptions
+from ..model.search_options_vaswani import SPECIAL_IDS, SearchOptions, set_options
 from ..system.console import ProgressBar
 from .engine import Engine
 
@@ -26,9 +25,8 @@ class TransformersTranslator(Engine):
 
     def __init__(self, model: PreTrainedModel, name: str) -> None:
         self.model, self.name = model, name
-        fields = model.generation_config.to_diff_dict()
-        others = {*SPECIAL_IDS, "transformers_version"}
-        self.rule = {key: value for key, value in fields.items() if key not in others}
+        options = set_options(model.generation_config).items()
+        self.rule = {key: value for key, value in options if key not in SPECIAL_IDS}
         self.rule["length_penalty_type"] = "transformers"
 
     def n_best(

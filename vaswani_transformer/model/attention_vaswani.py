@@ -98,9 +98,9 @@ def bidirectional_mask(
     encoded: torch.Tensor | None = None,
     **functions: Any,
 ) -> Any:
-    """transformers' `create_bidirectional_mask`, without waiting for an accelerator.
+    """`create_bidirectional_mask` without its synchronization with the device.
 
-    The original reads from the device whether "sdpa" needs a mask at all.
+    transformers' version reads from the device whether "sdpa" needs a mask.
     """
     is_host, is_sdpa = inputs_embeds.device.type == "cpu", config._attn_implementation == "sdpa"
     if is_host or not is_sdpa or functions or attention_mask is None or attention_mask.dim() != 2:

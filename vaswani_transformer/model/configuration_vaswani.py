@@ -88,7 +88,6 @@ class VaswaniConfig(PreTrainedConfig):
         confidence_search: `num_beams` and `length_penalty` with which all curves were measured.
         alignment_heads: Layer and head, from 0, of the encoder-decoder attentions whose mean aligns words; `None` means
             all heads of the last layer.
-        alignment_shift: Whether these attentions align the token that is the step's input, not the one it predicts.
 
     For models converted from other toolkits, see `vaswani_transformer.convert`; the defaults are the paper's:
 
@@ -97,7 +96,8 @@ class VaswaniConfig(PreTrainedConfig):
         decoder_d_ff: Width of the inner feed-forward layer of the decoder; `None` means `d_ff`.
         target_vocab_size: Size of a separate target vocabulary; `None` means that it is shared. If given, only the
             target's embedding and the softmax share a matrix.
-        position_offset: Position of the first token, 0 in the paper; fairseq counts from `pad_token_id` + 1.
+        position_offset: Position of the first token with sinusoids, 0 in the paper; fairseq counts from
+            `pad_token_id` + 1.
         logits_bias: Whether the softmax has a bias. It is a buffer, as in MarianMT: training does not change it, unless
             `model.lm_head.bias` is replaced by an `nn.Parameter`.
         zero_padding_embedding: Whether padding, which is also the decoder's start token, embeds as zero.
@@ -154,7 +154,6 @@ class VaswaniConfig(PreTrainedConfig):
     confidence_tokens: list[int] | dict[str, list[int]] | None = None
     confidence_search: dict[str, int | float] | None = None
     alignment_heads: list[list[int]] | None = None
-    alignment_shift: bool = False
     activation: str = "relu"
     decoder_d_ff: int | None = None
     target_vocab_size: int | None = None
@@ -243,4 +242,3 @@ def drop_measurements(config: PreTrainedConfig) -> None:
     """Forget the confidence and the heads for alignment, which were measured for other weights."""
     for name in ("confidence_curve", "confidence_tokens", "confidence_search", "alignment_heads"):
         setattr(config, name, None)
-    config.alignment_shift = False

@@ -16,7 +16,15 @@ from transformers.utils import logging
 from .beam_search_vaswani import NON_FINITE_LOGITS, BeamSearch, ForcedEOSPerSentence, Hypotheses, LengthPerSentence
 from .keywords_vaswani import CACHE, as_encoder_outputs, named_cache
 from .languages_vaswani import Directions
-from .search_options_vaswani import LENGTH_FIELDS, OVER_SOURCE, LengthLimit, SearchOptions, has_filled_length
+from .search_options_vaswani import (
+    LENGTH_FIELDS,
+    OVER_SOURCE,
+    SPECIAL_IDS,
+    LengthLimit,
+    SearchOptions,
+    has_filled_length,
+    set_options,
+)
 from .step_decoder_vaswani import ForwardDecoder, IncrementalDecoder, StepDecoder
 
 
@@ -26,11 +34,7 @@ _logger = logging.get_logger(__name__)
 _KNOWN_INPUTS = {CACHE, "encoder_outputs", "attention_mask", "inputs_embeds", "decoder_input_ids"}
 _KNOWN_INPUTS |= {"use_cache", "logits_to_keep", "output_attentions", "output_hidden_states"}
 
-# Fields that do not concern the search. Without a generation_config.json, transformers copies some from config.json.
-_NOT_SEARCH = {"pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"}
-_NOT_SEARCH |= {"transformers_version", "use_cache"}
-
-# Options that every search needs: the keyword None leaves them to the configurations.
+# Options that every search needs. Passing None as a keyword keeps the configured value.
 _NEEDED = {"num_beams", "num_return_sequences", "length_penalty"}
 
 
@@ -58,7 +62,8 @@ def paper_generation_config(config: PreTrainedConfig) -> GenerationConfig:
 
 def has_search_options(config: GenerationConfig) -> bool:
     """Whether a configuration sets anything about the search."""
-    return not {name for name in config.to_diff_dict() if name[0] != "_"} <= _NOT_SEARCH
+    # Without a generation_config.json, transformers copies these from config.json.
+    return not set_options(config).keys() <= {*SPECIAL_IDS, "use_cache"}
 
 
 def merge_options(
@@ -68,7 +73,7 @@ def merge_options(
 
     Keywords override `generation_config`, which overrides the model's. A value of None in a configuration is taken from
     the next one, as in transformers. A keyword of None removes the option, unless every search needs it. The first of
-    the three that limits the length decides the limit alone: the result has one of `LENGTH_FIELDS`.
+    the three that sets a length limit determines it; the result has exactly one of `LENGTH_FIELDS`.
     """
     config = GenerationConfig() if generation_config is None else copy.deepcopy(generation_config)
     scopes = (keywords, vars(config), vars(model.generation_config))

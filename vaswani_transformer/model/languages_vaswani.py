@@ -1,4 +1,4 @@
-"""Texts: the directions in which a model translates, the sentences of a text, and a lock for encoding.
+"""Languages: their codes, the directions in which a model translates, strings to copy, and a lock for encoding.
 
 A model has one direction, or several; then each source begins with the tag of its target language.
 """
@@ -6,11 +6,9 @@ A model has one direction, or several; then each source begins with the tag of i
 import os
 import re
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import wraps
-from itertools import accumulate, pairwise
 from threading import RLock
 from typing import Any
 
@@ -20,10 +18,6 @@ from transformers import PreTrainedConfig
 
 # A model's code may run without this package, which requires these.
 try:
-    import sentencex
-except ImportError:
-    sentencex = None
-try:
     import langcodes
 except ImportError:
     langcodes = None
@@ -31,29 +25,10 @@ except ImportError:
 
 # Languages and scripts without spaces between words: Chinese and Japanese, in which sentences have none between them
 # either, then Thai, Lao, Tibetan, Burmese and Khmer.
-_HAN_LANGUAGES = ("zh", "yue", "wuu", "ja")
-_WITHOUT_SPACES = (*_HAN_LANGUAGES, "th", "lo", "bo", "dz", "my", "km")
-_HAN = "\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
-UNSPACED_CHARACTER = re.compile(f"[\u0e00-\u109f\u1780-\u17ff{_HAN}]")
-
-# Where a sentence ends without a space after it, as "\n". It ends with a mark that means nothing else (in Chinese and
-# Japanese, Hindi, Burmese, Khmer, Tibetan, Amharic, Urdu, Arabic, Armenian), or with an ASCII one after a Chinese or
-# Japanese character. It continues with closing quotes, in Japanese after a quotation, in Khmer with "etc.".
-_MARKS = "\u3002\uff61\uff01\uff1f\u0964\u0965\u104b\u17d4\u17d5\u0f0d\u0f0e\u1362\u06d4\u061f\u0589"
-_CLOSING = ")\u2019\u201d\u300d\u300f\uff09\uff63"
-_QUOTED = "\u3068\u3063\u306e\u3092\u306b\u3001\uff0c"  # to, t(te), no, wo, ni, commas
-_END = re.compile(
-    rf"(?:[{_MARKS}]|(?<=[{_HAN}])(?:[.\uff0e]|[?!]+))"
-    rf"(?:[{_CLOSING}\"']+\n(?![{_QUOTED}])|\n)"
-    rf"(?![{_CLOSING}]|\u179b\u17d4)"
-)
-# An ASCII digit after such a mark, but not the number of a verse, which has one on both sides.
-_DIGIT_AT_START = re.compile(rf"(?<=[{_MARKS}])[0-9](?![0-9]*\s*[\u0964\u0965])")
-# A period that does not end a sentence: any in Thai, and those after titles and units in Hindi, Bengali and Arabic,
-# which sentencex 1.0.32 does not know.
-_ABBREVIATION = re.compile(
-    r"[\u0e00-\u0e7f]\.$|(?<![^\s(])(?:डॉ|डा|प्रो|श्री|पं|मो|सं|स्व|रु|कि|मी|ড|ডা|প্রো|মো|মি|কি|খ্রি|د)\.$"
-)
+HAN_LANGUAGES = ("zh", "yue", "wuu", "ja")
+_WITHOUT_SPACES = (*HAN_LANGUAGES, "th", "lo", "bo", "dz", "my", "km")
+HAN = "\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+UNSPACED_CHARACTER = re.compile(f"[\u0e00-\u109f\u1780-\u17ff{HAN}]")
 
 # Characters that the tokenizer removes: controls, soft hyphens, marks of direction, zero-width spaces. U+200C and
 # U+200D stay, because Persian, Indic text and emoji need them. A class in a notation that JavaScript also knows.
@@ -74,12 +49,6 @@ _COPIED_IN_ANY_CASE = re.compile(f"({_COPIED.pattern})", re.IGNORECASE)
 # Turkish and Azerbaijani, in which the lower case of "I" is another letter than Python's.
 _I_WITH_DOT = {"az", "tr"}
 
-_PIECE = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
-# Characters that sentencex 1.0.32 does not know: marks of Khmer and Tibetan, half-width quotes; and white space of
-# several bytes, since it fails on "Z\u00a0.".
-_AS_KNOWN: dict[int, str] = {code: " " for code in range(128, 0x3001) if chr(code).isspace()}
-_AS_KNOWN |= zip(map(ord, "\u17d4\u17d5\u0f0d\u0f0e\uff62\uff63"), "\u3002\u3002\u3002\u3002\u300c\u300d", strict=True)
-
 
 def language_tag(language: str) -> str:
     """The special token that begins a source to be translated into a language (Johnson et al., 2017)."""
@@ -94,8 +63,8 @@ def is_language_tag(token: str) -> bool:
 def standard_code(code: str) -> str:
     """The code of a language in its shortest form: "ja" for "jpn", "zh-hant" for "zho_Hant", "fa" for "pes_Arab".
 
-    It is an IETF tag (BCP 47) in lower case, with the macrolanguage in place of a language that stands for it. A text
-    that is no code, or any without `langcodes`, only loses capitals and underscores.
+    It is an IETF tag (BCP 47) in lower case, with the macrolanguage in place of a language that stands for it. Without
+    `langcodes`, or if the text is not a valid code, only case and underscores are normalized.
     """
     if langcodes is not None:
         with suppress(ValueError):
@@ -124,7 +93,7 @@ def is_same_language(one: str, other: str) -> bool:
 
 
 def cut_tag(text: str) -> tuple[str, str]:
-    """Divide a text that begins with the tag of any language after it; without one, the first part is empty."""
+    """Split a text after its leading tag, of any language. Without a tag, the first part is empty."""
     match = _TAG.match(text)
     end = len(text) - len(text[match.end() :].lstrip()) if match else 0
     return text[:end], text[end:]
@@ -204,7 +173,7 @@ class Directions:
         return language_tag(targets[0]) if len(targets) == 1 else None
 
     def _matching(self, asked: str | None) -> list[str]:
-        """The codes that match a language: the same code if there is one, else its varieties; all codes for None."""
+        """The model's codes for a language: an exact match if there is one, else its varieties; all codes for None."""
         if not asked or asked in self._tags:
             return [asked] if asked else [*self._tags]
         matching = [code for code in self._tags if is_same_language(asked, code)]
@@ -225,7 +194,10 @@ class Directions:
         return tag, text if tag is None else start.removeprefix(tag).removeprefix(" ")
 
     def lower_capitals(self, sentence: str) -> str | None:
-        """The lower-case form of a sentence in capitals, with its tag; None for any other, and for Turkish."""
+        """Lower-case a sentence in capitals, except its tag.
+
+        Returns None if it is not in capitals, or if either language is Turkish or Azerbaijani.
+        """
         tag, text = self.split(sentence)
         if not is_in_capitals(text) or not _I_WITH_DOT.isdisjoint(map(base_language, self.languages(tag))):
             return None
@@ -267,114 +239,9 @@ class Directions:
         )
 
 
-def split_sentences(text: str, language: str | None) -> list[str]:
-    """Divide text into sentences and the white space between them. A line feed ends a sentence.
-
-    Thai, which has no mark for the end of a sentence, is divided after question and exclamation marks alone.
-
-    Args:
-        text: Any text.
-        language: Its code; None for the rules of English.
-
-    Returns:
-        An odd number of strings that concatenate to the text: white space, possibly empty, at even indices, sentences
-        at odd ones.
-    """
-    pieces = [""]
-    for line in re.findall(r"[^\n]*\n|[^\n]+", text):
-        known = _DIGIT_AT_START.sub("\uff10", line.translate(_AS_KNOWN))
-        lengths = map(len, sentencex.segment(base_language(language), known))
-        first = len(pieces)  # of the line
-        for start, end in pairwise([*accumulate(lengths, initial=0), len(line)]):
-            before, sentence, after = _PIECE.fullmatch(line[start:end]).groups()
-            pieces[-1] += before
-            if sentence and len(pieces) > first and _continues(pieces[-2], pieces[-1], sentence):
-                pieces[-2:] = [pieces[-2] + pieces[-1] + sentence, after]
-            elif sentence:
-                pieces += [sentence, after]
-    return pieces
-
-
-def _continues(before: str, space: str, piece: str) -> bool:
-    """Whether a piece belongs to the sentence before, such as "?" after a space, or ".-C." in "av. J.-C."."""
-    if not any(map(str.isalnum, piece)):
-        return True
-    if space:
-        return _ABBREVIATION.search(before[-20:]) is not None
-    return not _END.search(f"{before[-20:]}\n{piece[:2]}")
-
-
 def writes_spaces(language: str | None) -> bool:
     """Whether a language, such as English but not Chinese, writes spaces between words."""
     return base_language(language) not in _WITHOUT_SPACES
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """A text divided into sentences.
-
-    Attributes:
-        spaces: The white space, possibly empty, before, between and after the sentences.
-        sentences: The sentences, each with the text's tag if there is one. Blank text has one empty sentence.
-        target: Code of the language of the translations; None if unknown.
-    """
-
-    spaces: list[str]
-    sentences: list[str]
-    target: str | None
-
-    @classmethod
-    def split(cls, directions: Directions, text: str) -> "Paragraph":
-        """Divide a text by the rules of the source language.
-
-        Raises:
-            ImportError: The sentence splitter is not installed.
-        """
-        if sentencex is None:
-            raise ImportError("split_sentences: run `pip install sentencex`, or set this to False")
-        tag, text = directions.split(text)
-        source, target = directions.languages(tag)
-        pieces = split_sentences(text, source) if text.strip() else [text, "", ""]
-        return cls(pieces[::2], [with_tag(sentence, tag) for sentence in pieces[1::2]], target)
-
-    def join(self, translations: Sequence[str]) -> str:
-        """Concatenate translations of the sentences, with the white space between the sentences.
-
-        White space before the first and after the last sentence is dropped. If two sentences have none between them,
-        their translations get a space. In Chinese and Japanese, translations in a line have none between them.
-        """
-        between = self.spaces[1:-1]
-        if base_language(self.target) in _HAN_LANGUAGES:
-            before = [space if "\n" in space else "" for space in between]
-        else:
-            before = [space or " " for space in between]
-        return "".join(map("".join, zip(["", *before], translations, strict=True)))
-
-
-def split_paragraphs(
-    directions: Directions, texts: Sequence[str], obstacles: Sequence[str], warn: Callable[[str], None]
-) -> list[Paragraph] | None:
-    """Divide texts into sentences; return None if each text is to be translated as one.
-
-    Args:
-        directions: Directions of the model.
-        texts: Texts of one sentence or several.
-        obstacles: Names of the options in use that apply to a single sentence; with any, a text is translated as one.
-        warn: Called with a warning that parts may be missing, also if the splitter is not installed.
-    """
-    try:
-        paragraphs = [Paragraph.split(directions, text) for text in texts]
-    except ImportError as error:
-        warn(f"{error}; until then, each text is translated as one sentence, and parts may be missing")
-        return None
-    if not obstacles:
-        return paragraphs
-    if any(len(paragraph.sentences) > 1 for paragraph in paragraphs):
-        warn(
-            f"{obstacles[0]}: applies to a single sentence; a text of several is translated as one, and parts may be "
-            "missing"
-        )
-    return None
 
 
 # A fast tokenizer keeps the truncation and padding of a call as state, so it encodes for one thread at a time. All

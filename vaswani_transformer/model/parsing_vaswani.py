@@ -7,14 +7,14 @@ from typing import Any, ClassVar, NotRequired, TypedDict
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers import pipelines as _pipelines
 
 from .configuration_vaswani import VaswaniConfig
 from .generation_vaswani import search_options
 from .languages_vaswani import ENCODING_LOCK, INVISIBLE, require_text
 from .modeling_vaswani import VaswaniForConditionalGeneration, VaswaniModel
 from .parse_sequence_vaswani import LABEL_MARK, LegalParse, Parse, ParseLabels, parse_of_sequence
-from .pipeline_vaswani import GeneratingPipeline, StageOptions, generate_in_batches, in_order, register_task
+from .pipeline_vaswani import GeneratingPipeline, StageOptions, register_task
+from .translation_vaswani import generate_in_batches, in_order
 
 
 class VaswaniParsingConfig(VaswaniConfig):
@@ -196,6 +196,5 @@ class VaswaniParsingPipeline(GeneratingPipeline):
         return results
 
 
-# In remote code, too, since a pipeline can be made from a loaded model; the package's class takes precedence.
-if VaswaniParsingConfig.task not in _pipelines.PIPELINE_REGISTRY.supported_tasks:
-    register_task(VaswaniParsingConfig.task, VaswaniParsingPipeline)
+# In remote code, too, since a pipeline can be made from a loaded model.
+register_task(VaswaniParsingConfig.task, VaswaniParsingPipeline)

@@ -5,10 +5,11 @@ import math
 from bisect import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import FSMTTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from .beam_search_vaswani import length_penalty
 from .languages_vaswani import UNSPACED_CHARACTER
@@ -20,47 +21,31 @@ _TOKENS_AT_ONCE = 2048
 ScoreField = float | str | list[float] | list[str] | list[tuple[int, int]] | None
 
 
-@dataclass(frozen=True)
-class AlignmentHeads:
-    """Encoder-decoder attentions that align words, averaged.
+def alignment_heads(model: PreTrainedModel) -> list[list[int]]:
+    """Layer and head, from 0, of the encoder-decoder attentions whose mean aligns words.
 
-    Attributes:
-        pairs: Layer and head of each, from 0.
-        is_shifted: Whether a token is aligned by the attention of the step whose input it is (Chen et al., 2020).
-            Otherwise the step that predicts it aligns it.
+    The configuration names them; by default they are all heads of the last layer.
+
+    Raises:
+        ValueError: The model has separate vocabularies, or is of a type such as T5; or it lacks heads that its
+            configuration names.
     """
-
-    pairs: list[list[int]]
-    is_shifted: bool = False
-
-    @classmethod
-    def for_model(cls, model: PreTrainedModel) -> "AlignmentHeads":
-        """The heads that the configuration names; by default all heads of the last layer.
-
-        Raises:
-            ValueError: The model has separate vocabularies, or is of a type such as T5; or it lacks heads that its
-                configuration names.
-        """
-        config = model.config
-        has_two = getattr(config, "target_vocab_size", None) or config.model_type == "fsmt"
-        if has_two or not getattr(config, "share_encoder_decoder_embeddings", True):
-            raise ValueError("alignment: the model has two vocabularies, and its tokenizer decodes one of them only")
-        if not hasattr(config, "decoder_layers"):
-            raise ValueError(f"alignment: models of the type {config.model_type} are not supported")
-        layers, heads = config.decoder_layers, config.decoder_attention_heads
-        present = [[layer, head] for layer in range(layers) for head in range(heads)]
-        if (pairs := getattr(config, "alignment_heads", None)) is None:
-            return cls(present[-heads:])
-        if not pairs or any(pair not in present for pair in pairs):
-            raise ValueError(
-                f"alignment_heads: must be [layer, head] pairs, counted from 0, of {layers} layers with {heads} heads; "
-                f"config.json has {pairs}"
-            )
-        return cls(pairs, config.alignment_shift)
-
-    def token_attention(self, attention: torch.Tensor) -> torch.Tensor:
-        """Convert the attention of each step to the attention of each target token: `[target, source]`."""
-        return torch.cat((attention[1:], attention[-1:])) if self.is_shifted else attention
+    config = model.config
+    has_two = getattr(config, "target_vocab_size", None) or config.model_type == "fsmt"
+    if has_two or not getattr(config, "share_encoder_decoder_embeddings", True):
+        raise ValueError("alignment: the model has two vocabularies, and its tokenizer decodes one of them only")
+    if not hasattr(config, "decoder_layers"):
+        raise ValueError(f"alignment: models of the type {config.model_type} are not supported")
+    layers, heads = config.decoder_layers, config.decoder_attention_heads
+    present = [[layer, head] for layer in range(layers) for head in range(heads)]
+    if (named := getattr(config, "alignment_heads", None)) is None:
+        return present[-heads:]
+    if not named or any(pair not in present for pair in named):
+        raise ValueError(
+            f"alignment_heads: must be [layer, head] pairs, counted from 0, of {layers} layers with {heads} heads; "
+            f"config.json has {named}"
+        )
+    return named
 
 
 @dataclass(frozen=True)
@@ -76,7 +61,8 @@ class TranslationScore:
         word_log_probabilities: Sum for each word. Special tokens, such as EOS, belong to none.
         confidence: Expected chrF, from 0 to 100, by the model's `confidence_curve`. It was measured for the best
             translation by the search that `confidence_search` records, for log-probabilities per token within the
-            curve, and for numbers of tokens within `confidence_tokens`; None otherwise.
+            curve, and for numbers of tokens within `confidence_tokens`; None otherwise. An engine's search counts as
+            the model's.
         alignment: For each word of the translation, a link to the source word that it most likely translates: the
             indices of both, `(source, target)`, from 0; None if not requested.
         source_words: The words of the source, for the alignment.
@@ -122,7 +108,7 @@ class TranslationScorer:
         tokenizer: Its tokenizer.
         alpha: Exponent of the length penalty.
         penalty_type: Its formula; see `length_penalty`.
-        heads: Heads that align words; None for no alignment.
+        heads: Layer and head of the attentions that align words; None for no alignment.
         forced: Tokens after the start token that were forced, not searched.
         is_measured: Whether the search is the one for which the model's confidence was measured.
         others: The other models of an ensemble, whose mean probability counts; the first alone aligns.
@@ -132,10 +118,15 @@ class TranslationScorer:
     tokenizer: PreTrainedTokenizerBase
     alpha: float
     penalty_type: str
-    heads: AlignmentHeads | None = None
+    heads: Sequence[Sequence[int]] | None = None
     forced: int = 0
     is_measured: bool = False
     others: Sequence[PreTrainedModel] = ()
+
+    @cached_property
+    def _decoder(self) -> PreTrainedModel:
+        """The model, as a copy that returns attention if words are aligned."""
+        return self.model if self.heads is None else eager_copy(self.model)
 
     def score(self, inputs: Mapping[str, torch.Tensor], output_ids: torch.Tensor) -> list[TranslationScore]:
         """Score the translations of a batch. The confidence assumes that each is the best of its source.
@@ -145,40 +136,55 @@ class TranslationScorer:
             output_ids: `[batch * translations, 1 + target]`, the translations of each source in turn, as `generate`
                 returns them: after the start token, up to the EOS or the length limit, then padding.
         """
-        pairs = [] if self.heads is None else self.heads.pairs
-        log_probabilities, attention = read_decoder(self.model, inputs, output_ids, pairs)
+        log_probabilities, attention = read_decoder(self._decoder, inputs, output_ids, self.heads or ())
         if self.others:
             members = [log_probabilities, *(read_decoder(each, inputs, output_ids)[0] for each in self.others)]
             log_probabilities = torch.stack(members).logsumexp(0) - math.log(len(members))  # [rows, target]
         sources = inputs["input_ids"].tolist()
-        translations, padding = len(output_ids) // len(sources), self.tokenizer.pad_token_id
+        translations = len(output_ids) // len(sources)
         scores = []
         for row, (ids, values) in enumerate(zip(output_ids[:, 1:].tolist(), log_probabilities.tolist(), strict=True)):
-            source = row // translations
-            if self.tokenizer.eos_token_id in ids:
-                length = ids.index(self.tokenizer.eos_token_id) + 1
-            else:  # the length limit cuts it off
-                length = max((stop for stop, token in enumerate(ids, 1) if token != padding), default=0)
-            numbers, words = token_words(self.tokenizer, ids[:length])
-            sums = [0.0] * len(words)
-            for word, value in zip(numbers, values[:length], strict=True):
-                if word is not None:
-                    sums[word] += value
-            searched = values[self.forced : length]
-            penalty = float(length_penalty(len(searched), self.alpha, self.penalty_type)) if searched else 1.0
-            score = TranslationScore(sum(values[:length]), sum(searched) / penalty, length, words, sums)
+            source = sources[row // translations]
+            ids = self._without_padding(ids)
+            numbers, words = token_words(self.tokenizer, ids)
+            score = self._score(values[: len(ids)], numbers, words)
             if self.heads is not None:
-                source_numbers, source_words = token_words(self.tokenizer, sources[source], is_whole=True)
-                weights = self.heads.token_attention(attention[row])
-                links = word_links(weights, source_numbers, len(source_words), numbers, len(words))
-                score = replace(score, alignment=links, source_words=source_words)
-            curve = for_direction(self.model.config, "confidence_curve", sources[source])
-            if curve is not None and self.is_measured:
-                low, high = for_direction(self.model.config, "confidence_tokens", sources[source]) or (0, math.inf)
-                if low <= length <= high:
-                    score = replace(score, confidence=_interpolate(curve, score.mean))
-            scores.append(score)
+                score = self._aligned(score, source, numbers, attention[row])
+            scores.append(replace(score, confidence=self._confidence(score, source)))
         return scores
+
+    def _without_padding(self, ids: list[int]) -> list[int]:
+        """The ids up to EOS, or, if the length limit cut the translation off, up to the last that is not padding."""
+        if self.tokenizer.eos_token_id in ids:
+            return ids[: ids.index(self.tokenizer.eos_token_id) + 1]
+        padding = self.tokenizer.pad_token_id
+        return ids[: max((stop for stop, token in enumerate(ids, 1) if token != padding), default=0)]
+
+    def _score(self, values: list[float], numbers: Sequence[int | None], words: list[str]) -> TranslationScore:
+        """The score of tokens with the log-probabilities `values`, which belong to the words with these `numbers`."""
+        sums = [0.0] * len(words)
+        for word, value in zip(numbers, values, strict=True):
+            if word is not None:
+                sums[word] += value
+        searched = values[self.forced :]
+        penalty = float(length_penalty(len(searched), self.alpha, self.penalty_type)) if searched else 1.0
+        return TranslationScore(sum(values), sum(searched) / penalty, len(values), words, sums)
+
+    def _aligned(
+        self, score: TranslationScore, source: list[int], numbers: Sequence[int | None], attention: torch.Tensor
+    ) -> TranslationScore:
+        """Add the word alignment, by the attention `[target, source]` of each step."""
+        source_numbers, source_words = token_words(self.tokenizer, source, is_whole=True)
+        links = word_links(attention, source_numbers, len(source_words), numbers, len(score.words))
+        return replace(score, alignment=links, source_words=source_words)
+
+    def _confidence(self, score: TranslationScore, source: list[int]) -> float | None:
+        """The confidence; see `TranslationScore`."""
+        curve = for_direction(self.model.config, "confidence_curve", source)
+        low, high = for_direction(self.model.config, "confidence_tokens", source) or (0, math.inf)
+        if curve is None or not self.is_measured or not low <= score.tokens <= high:
+            return None
+        return _interpolate(curve, score.mean)
 
     def certain(self, text: str) -> TranslationScore:
         """The score of a translation that copies a source without words: its probability is 1."""
@@ -238,7 +244,7 @@ def read_decoder(
         model: The model, in evaluation mode.
         inputs: Arguments of the encoder, `[batch, source]` each.
         output_ids: `[batch * translations, 1 + target]`, the translations of each source in turn.
-        heads: Layer and head of each encoder-decoder attention to average; empty for none.
+        heads: Layer and head of each encoder-decoder attention to average, for an `eager_copy`; empty for none.
 
     Returns:
         `[batch * translations, target]` log-probabilities in float32; values after the EOS have no meaning. And
@@ -248,10 +254,9 @@ def read_decoder(
     states = model.get_encoder()(**inputs)[0].repeat_interleave(translations, 0)  # [rows, source, d_model]
     mask = inputs["attention_mask"].repeat_interleave(translations, 0)  # [rows, source]
     values, attentions = [], []
-    decoder = eager_copy(model) if heads else model
     for rows in torch.arange(len(output_ids)).split(max(1, _TOKENS_AT_ONCE // output_ids.shape[1])):
         fed, predicted = output_ids[rows, :-1], output_ids[rows, 1:]  # [rows, target]
-        outputs = decoder(
+        outputs = model(
             encoder_outputs=(states[rows],),
             attention_mask=mask[rows],
             decoder_input_ids=fed,
@@ -282,8 +287,8 @@ def token_words(
     """The index of each token's word (None for special tokens), and the words.
 
     White space separates words. In scripts without spaces, such as Chinese and Thai, each token that begins
-    with a letter is a word, and so are numbers and words of other scripts between them. `is_whole` counts unknown
-    tokens, as in a source; a translation is shown without them.
+    with a letter is a word, and so are numbers and words of other scripts between them. With `is_whole`, as for a
+    source, unknown tokens count as words; translations are shown without them.
     """
     added = [token for token, entry in tokenizer.added_tokens_decoder.items() if entry.special]  # also language tags
     special = {*tokenizer.all_special_ids, *added} - ({tokenizer.unk_token_id} if is_whole else set())
@@ -337,3 +342,25 @@ def _interpolate(curve: Sequence[Sequence[float]], value: float) -> float | None
     right_end = min(bisect([point[0] for point in curve], value), len(curve) - 1)
     (left, low, *_), (right, high, *_) = curve[right_end - 1], curve[right_end]
     return high if left == right else low + (high - low) * (value - left) / (right - left)
+
+
+def encodes_targets(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether a tokenizer can encode targets; FSMTTokenizer can only if its two vocabularies are equal."""
+    if not isinstance(tokenizer, FSMTTokenizer):
+        return True
+    # `encoder` has the ids of source tokens, `decoder` the tokens of target ids.
+    return {number: token for token, number in tokenizer.encoder.items()} == tokenizer.decoder
+
+
+def for_targets(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """The tokenizer to call with `text_target`: FSMTTokenizer splits words by the rules of its source language only.
+
+    Raises:
+        ValueError: It has two vocabularies, and encodes with the source's only.
+    """
+    if not encodes_targets(tokenizer):
+        raise ValueError("target: the model's tokenizer has two vocabularies, and encodes with the source's only")
+    if isinstance(tokenizer, FSMTTokenizer):
+        tokenizer = copy.copy(tokenizer)
+        tokenizer.src_lang = tokenizer.tgt_lang
+    return tokenizer

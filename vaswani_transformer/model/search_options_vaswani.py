@@ -5,6 +5,11 @@ from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any
 
+from transformers import GenerationConfig
+
+
+# Fields of config and generation_config with the ids of special tokens.
+SPECIAL_IDS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 
 OVER_SOURCE = "max_new_tokens_over_source"
 LENGTH_FIELDS = ("max_new_tokens", "max_length", OVER_SOURCE)  # in one configuration, the first of them counts
@@ -12,6 +17,12 @@ LENGTH_FIELDS = ("max_new_tokens", "max_length", OVER_SOURCE)  # in one configur
 # Tokens that a batch may generate, in all its beams, for each source token of `tokens_per_batch`. With the paper's
 # search only sentences below 17 tokens reach this limit, since each may generate 50 tokens more than its source.
 _GENERATED_PER_SOURCE_TOKEN = 16
+
+
+def set_options(config: GenerationConfig) -> dict[str, Any]:
+    """The options that a generation_config sets, without the fields that transformers adds to its file."""
+    fields = config.to_diff_dict().items()
+    return {name: value for name, value in fields if name[0] != "_" and name != "transformers_version"}
 
 
 def has_filled_length(options: Mapping[str, Any]) -> bool:

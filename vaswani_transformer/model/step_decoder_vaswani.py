@@ -28,7 +28,7 @@ Decoder = Any
 
 Projection = Callable[[torch.Tensor], torch.Tensor]
 
-# Steps that the tree has room for at first, and that one CUDA graph covers.
+# Steps in a block: the tree's initial capacity, and the steps that one CUDA graph covers.
 BLOCK = 32
 
 # Logits computed at once: as many as fit the cache of a CPU, or the memory of a GPU.
@@ -391,7 +391,8 @@ def joined_projection(linears: list[nn.Linear], activation: nn.Module | None = N
     other than plain `nn.Linear`, such as adapters or quantized layers, are called one by one.
     """
     product: Projection
-    tensors = [tensor for linear in linears for tensor in linear.parameters()]  # quantization may replace these alone
+    # Quantization may replace the parameters of a plain nn.Linear.
+    tensors = [tensor for linear in linears for tensor in linear.parameters()]
     if {*map(type, linears)} == {nn.Linear} and {*map(type, tensors)} <= {nn.Parameter, torch.Tensor}:
         weight: torch.Tensor = linears[0].weight  # [outputs, inputs]
         bias: torch.Tensor | None = linears[0].bias

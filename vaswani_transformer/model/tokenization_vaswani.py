@@ -1,6 +1,5 @@
 """Section 5.1 of the paper: one vocabulary shared by source and target, byte-pair or word-piece."""
 
-import copy
 import json
 import re
 import tempfile
@@ -9,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TextIO
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import FSMTTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from .languages_vaswani import INVISIBLE, is_language_tag, one_at_a_time
@@ -293,25 +292,3 @@ def _warn_of_lost_text(corpus: Iterable[str], known: set[str], pre_tokenizer: pr
             f"wordpiece: the vocabulary has {_MAX_CHARACTERS:,} characters, and the corpus has more, so that "
             f"{lost / total:.1%} of its text becomes {UNK}; use bpe, which knows every character"
         )
-
-
-def encodes_targets(tokenizer: PreTrainedTokenizerBase) -> bool:
-    """Whether a tokenizer can encode targets; FSMTTokenizer can only if its two vocabularies are equal."""
-    if not isinstance(tokenizer, FSMTTokenizer):
-        return True
-    # `encoder` has the ids of source tokens, `decoder` the tokens of target ids.
-    return {number: token for token, number in tokenizer.encoder.items()} == tokenizer.decoder
-
-
-def for_targets(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
-    """The tokenizer to call with `text_target`: FSMTTokenizer splits words by the rules of its source language only.
-
-    Raises:
-        ValueError: It has two vocabularies, and encodes with the source's only.
-    """
-    if not encodes_targets(tokenizer):
-        raise ValueError("target: the model's tokenizer has two vocabularies, and encodes with the source's only")
-    if isinstance(tokenizer, FSMTTokenizer):
-        tokenizer = copy.copy(tokenizer)
-        tokenizer.src_lang = tokenizer.tgt_lang
-    return tokenizer

@@ -14,7 +14,7 @@ from ..data.preparation import with_languages
 from ..data.prepared_directory import TrainingData
 from ..decoding.saved_model import SavedModel, open_model
 from ..model.configuration_vaswani import drop_measurements
-from ..model.tokenization_vaswani import for_targets
+from ..model.scores_vaswani import for_targets
 from ..options.arguments import refuse_unused
 from ..options.data import DataArguments
 from ..options.parser import RecipeParser

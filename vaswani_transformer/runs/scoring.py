@@ -31,8 +31,7 @@ from ..evaluation.scores import (
 )
 from ..evaluation.test_sets import TestSet
 from ..model.languages_vaswani import Directions, has_words, writes_spaces
-from ..model.scores_vaswani import TranslationScore
-from ..model.tokenization_vaswani import encodes_targets
+from ..model.scores_vaswani import TranslationScore, encodes_targets
 from ..system.console import PlainConsole
 from ..system.files import locked
 from .plots import plot_bleu_by_source_length, plot_confidence, plot_robustness, plot_sweep

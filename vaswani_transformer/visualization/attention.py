@@ -9,8 +9,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import Directions
-from ..model.scores_vaswani import eager_copy
-from ..model.tokenization_vaswani import for_targets
+from ..model.scores_vaswani import eager_copy, for_targets
 from .tokens import join_words, shown_tokens, word_starts
 
 

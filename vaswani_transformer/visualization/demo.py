@@ -22,8 +22,8 @@ from ..model.languages_vaswani import (
     language_tag,
     writes_spaces,
 )
-from ..model.pipeline_vaswani import Translation, in_order, translate_in_batches
-from ..model.scores_vaswani import AlignmentHeads, TranslationScorer, token_words
+from ..model.scores_vaswani import TranslationScorer, alignment_heads, token_words
+from ..model.translation_vaswani import Translation, in_order, translate_in_batches
 from .alternatives import Alternative, find_alternatives
 from .explorer import explore
 
@@ -122,7 +122,7 @@ class Translator:
         """Put the translation that follows from an alternative in place of the shown one."""
         inputs = self.tokenizer([shown.source], return_tensors="pt").to(self.model.device)
         ids = [self.model.generation_config.decoder_start_token_id, *alternative.tokens]
-        heads = AlignmentHeads.for_model(self.model) if self.aligns else None
+        heads = alignment_heads(self.model) if self.aligns else None
         scorer = TranslationScorer(self.model, self.tokenizer, 1.0, "gnmt", heads)
         (score,) = scorer.score(inputs, torch.tensor([ids], device=self.model.device))
         return ShownSentence(shown.source, Translation(alternative.translation, ids, score), is_chosen=True)

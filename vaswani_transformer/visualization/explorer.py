@@ -15,8 +15,9 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.languages_vaswani import Directions, Paragraph
-from ..model.tokenization_vaswani import for_targets
+from ..model.languages_vaswani import Directions
+from ..model.scores_vaswani import for_targets
+from ..model.sentences_vaswani import Paragraph
 from ..system.files import atomic_write
 from .alternatives import Choice, find_alternatives
 from .attention import AttentionWeights, Kind, merge_words, read_attention
