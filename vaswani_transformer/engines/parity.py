@@ -106,8 +106,8 @@ def parity_report(
         inputs = {"input_ids": source, "attention_mask": torch.ones_like(source)}
         first, second = (each.score for each in scorer.score(inputs, output_ids))
         kind = _kind(first, second, is_by_rule=same == exported[row])
-        texts = tokenizer.batch_decode([sources[row], *pair], skip_special_tokens=True)
-        differences.append(Difference(lines[row] + 1, kind, *texts, first, second))
+        shown = tokenizer.batch_decode([sources[row], *pair], skip_special_tokens=True)
+        differences.append(Difference(lines[row] + 1, kind, *shown, first, second))
     bleu = same_tokens = None
     if references is not None:
         targets, bleu = [references[line] for line in lines], {}
