@@ -15,14 +15,9 @@ import torch
 from jinja2 import Environment, FileSystemLoader
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..model.languages_vaswani import (
-    Directions,
-    Paragraph,
-    language_name,
-    language_tag,
-    writes_spaces,
-)
+from ..model.languages_vaswani import Directions, language_name, language_tag, writes_spaces
 from ..model.scores_vaswani import TranslationScorer, alignment_heads, token_words
+from ..model.sentences_vaswani import Paragraph
 from ..model.translation_vaswani import Translation, in_order, translate_in_batches
 from .alternatives import Alternative, find_alternatives
 from .explorer import explore
