@@ -100,14 +100,15 @@ def parity_report(
     scorer = TranslationScorer(model, tokenizer, alpha, search.length_penalty_type)
     differences = []
     for row, same in zip(differing, by_rule, strict=True):
-        source, pair = torch.tensor([sources[row]], device=model.device), (ours[row], exported[row])
-        rows = [torch.tensor([model.config.decoder_start_token_id, *each]) for each in pair]
-        output_ids = pad_sequence(rows, True, model.config.pad_token_id).to(model.device)  # [2, 1 + target]
-        inputs = {"input_ids": source, "attention_mask": torch.ones_like(source)}
+        ids = torch.tensor([sources[row]], device=model.device)  # [1, source]
+        both = [torch.tensor([model.config.decoder_start_token_id, *each]) for each in (ours[row], exported[row])]
+        output_ids = pad_sequence(both, True, model.config.pad_token_id).to(model.device)  # [2, 1 + target]
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         first, second = (each.score for each in scorer.score(inputs, output_ids))
         kind = _kind(first, second, is_by_rule=same == exported[row])
-        shown = tokenizer.batch_decode([sources[row], *pair], skip_special_tokens=True)
-        differences.append(Difference(lines[row] + 1, kind, *shown, first, second))
+        tokens = [sources[row], ours[row], exported[row]]
+        source, our_text, exported_text = tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        differences.append(Difference(lines[row] + 1, kind, source, our_text, exported_text, first, second))
     bleu = same_tokens = None
     if references is not None:
         targets, bleu = [references[line] for line in lines], {}
