@@ -31,7 +31,7 @@ class ForcedPhrases:
     `early_stopping="never"`.
 
     Args:
-        phrases: Token ids of each phrase; or several alternatives for a phrase, one of which a translation contains.
+        phrases: Token ids of each phrase; or, in place of a phrase, a list of alternatives, one of which must occur.
         joined: Ids of tokens that may continue a word. A phrase followed by such a token does not count.
 
     Attributes:
@@ -63,7 +63,7 @@ class ForcedPhrases:
         rows = [before, *([*before, token] for token in range(len(tokenizer)))]
         alone, *texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
         first = [text[len(alone) : len(alone) + 1] for text in texts]
-        # A special token is not shown, and a byte may be part of a letter: a word may go on after them.
+        # A special token is not shown, and a byte may be part of a letter: the word may continue after them.
         joined = {token for token, each in enumerate(first) if each in ("", "\ufffd") or _continues_word(each)}
         return cls(phrases, sorted(joined - {tokenizer.eos_token_id, tokenizer.pad_token_id}))
 
@@ -262,7 +262,7 @@ class PhraseSearch(BeamSearch):
         return values, torch.cat((best, more), dim=1).gather(1, order)
 
     def _has_ended(self, candidates: Hypotheses) -> torch.Tensor:
-        """Candidates cut off by the limit without all phrases stay live, ranked after all that have them."""
+        """At the length limit, candidates that lack a phrase do not finish; they stay live, ranked last."""
         is_met = self.phrases.is_met(candidates.tokens[:, :, : self.state.length])
         return super()._has_ended(candidates) & (is_met | ~self._is_at_limit().unsqueeze(-1))
 

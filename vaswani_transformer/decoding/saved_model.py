@@ -85,7 +85,7 @@ class SavedModel:
                 if names := sorted(map(str, report[difference])):
                     raise ValueError(f"config.json does not fit the weights: {difference} {names[0]} ...; {_REMEDY}")
             require_finite(model.state_dict().items(), "its weights")
-        if model.generation_config.eos_token_id == [self.config.eos_token_id]:  # left so by the Trainer before 5.23
+        if model.generation_config.eos_token_id == [self.config.eos_token_id]:  # by Trainer before 5.23
             model.generation_config.eos_token_id = self.config.eos_token_id
         return model.eval()
 
@@ -148,18 +148,8 @@ def open_model(
     """
     place = f"{option}: {name}"
     with errors_begin_with(place):
-        directory = Path(name)
-        if not name or not directory.is_dir():
-            patterns = [*_FILES, *(["*.py"] if trust_remote_code else []), *([_PICKLED] if to_convert else [])]
-            try:
-                directory = Path(snapshot_download(str(name), allow_patterns=patterns))
-            except (ValueError, OSError) as error:
-                reason = str(error).partition(". ")[0]  # the rest is advice on the Hub
-                raise ValueError(
-                    f"is neither a directory nor an accessible repository on the Hub ({reason})"
-                ) from error
-        if not (directory / "config.json").exists():
-            raise ValueError("is no model, since it has no config.json")
+        code, pickled = ["*.py"] if trust_remote_code else [], [_PICKLED] if to_convert else []
+        directory = _local_directory(str(name), [*_FILES, *code, *pickled])
         config = _configuration(directory, trust_remote_code)
         is_ours = isinstance(config, VaswaniConfig)
         if is_ours and (directory / MANIFEST_NAME).exists() and (damage := find_damage(directory, *MODEL_FILES)):
@@ -170,12 +160,7 @@ def open_model(
         if task not in (None, its_task):
             raise ValueError(f"is a model for {its_task}; name one for {task}")
         if not to_convert and (is_ours or (directory / _GENERATION).exists()):
-            search = read_json(directory / _GENERATION, _GENERATION)
-            if all(search.get(name) is None for name in LENGTH_FIELDS):
-                raise ValueError(
-                    f"{_GENERATION} has no length limit ({', '.join(LENGTH_FIELDS)}), so that translations would end "
-                    f'at 20 tokens; add one to it, as "max_length": 512'
-                )
+            _require_length_limit(directory)
         tokenizer = tokenizer_class.from_pretrained(directory, trust_remote_code=trust_remote_code)
         _check_fit(tokenizer, config)
         is_pickled = to_convert and not any(directory.glob("*.safetensors"))
@@ -190,6 +175,29 @@ def require_finite(weights: Iterable[tuple[str, torch.Tensor]], place: str) -> N
                 f"{place}: {name} has values that are not finite: the training diverged, the file is damaged, or "
                 f"{weight.dtype} is too narrow; take an earlier checkpoint, or another dtype"
             )
+
+
+def _local_directory(name: str, patterns: list[str]) -> Path:
+    """The directory of a model, downloaded if it is on the Hub, with the files that match `patterns`."""
+    directory = Path(name)
+    if not name or not directory.is_dir():
+        try:
+            directory = Path(snapshot_download(name, allow_patterns=patterns))
+        except (ValueError, OSError) as error:
+            reason = str(error).partition(". ")[0]  # the rest is advice on the Hub
+            raise ValueError(f"is neither a directory nor an accessible repository on the Hub ({reason})") from error
+    if not (directory / "config.json").exists():
+        raise ValueError("is no model, since it has no config.json")
+    return directory
+
+
+def _require_length_limit(directory: Path) -> None:
+    search = read_json(directory / _GENERATION, _GENERATION)
+    if all(search.get(name) is None for name in LENGTH_FIELDS):
+        raise ValueError(
+            f"{_GENERATION} has no length limit ({', '.join(LENGTH_FIELDS)}), so that translations would end at 20 "
+            f'tokens; add one to it, as "max_length": 512'
+        )
 
 
 def _configuration(directory: Path, trust_remote_code: bool) -> PreTrainedConfig:

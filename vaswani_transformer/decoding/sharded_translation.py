@@ -40,7 +40,7 @@ class ShardedTranslation:
         options: What to translate, and how; input and output are files.
         count: Number of shards; by default as an earlier command recorded it.
         lines_per_shard: Most lines of a shard, without `count` and a record.
-        overwrite: Whether the output may replace an earlier file; if shards of it exist, it may.
+        overwrite: Whether to replace an existing output. Not needed to continue a translation whose shards exist.
 
     Attributes:
         models: The model, followed by the other models of an ensemble.

@@ -166,13 +166,8 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
     Raises:
         ImportError, ValueError: As `ExportedModel`.
     """
+    _require_exportable(name, model)
     kind, _, quantization = name.partition(":")
-    if model.config.model_type != "vaswani":
-        raise ValueError(f"engine: {name} takes models of this package, and not {model.config.model_type}")
-    with torch.device("meta"):
-        plain = VaswaniForConditionalGeneration(model.config)
-    if plain.state_dict().keys() != model.state_dict().keys():
-        raise ValueError(f"engine: {name} cannot export adapter weights; merge adapters first")
     export, _, version = import_exporter(kind)
     fields = [each for each in model.config.to_diff_dict().items() if not each[0].startswith(_NOT_EXPORTED)]
     options = sorted(f"{name}={value!r}" for name, value in (*fields, *set_options(model.generation_config).items()))
@@ -187,6 +182,16 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
             shutil.rmtree(directory, ignore_errors=True)
             export(model, tokenizer, directory, **({"quantization": quantization} if quantization else {}))
     return directory
+
+
+def _require_exportable(name: str, model: PreTrainedModel) -> None:
+    """Raise a ValueError unless the model is of this package, without adapters."""
+    if model.config.model_type != "vaswani":
+        raise ValueError(f"engine: {name} takes models of this package, and not {model.config.model_type}")
+    with torch.device("meta"):
+        plain = VaswaniForConditionalGeneration(model.config)
+    if plain.state_dict().keys() != model.state_dict().keys():
+        raise ValueError(f"engine: {name} cannot export adapter weights; merge adapters first")
 
 
 def _require_export_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, directory: Path) -> Path:
