@@ -80,7 +80,7 @@ def train_and_score(
         args.fit(config.d_model, data)
     trainer = run.make_trainer(config, data, model)
 
-    results = run.train(trainer, replace(data_args, datasets=hub_datasets(data_args)), data)
+    results = run.train(trainer, {**vars(data_args), "datasets": hub_datasets(data_args)}, data)
     scores, translations, robustness = {}, {}, None
     for name, (split, directory) in run.models_to_score(data.text, parent).items():
         languages = data_args.languages[::-1] if split.endswith("_reverse") else data_args.languages

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,6 @@ from accelerate import PartialState
 from transformers import PreTrainedModel
 
 from ..data.prepared_directory import TrainingData
-from ..options.data import DataArguments
 from ..system.messages import program_name
 from ..system.typed_json import from_json
 from .records import Provenance, RunData, RunModel
@@ -41,12 +41,12 @@ def describe_run(repository: str | None = None) -> Provenance:
     )
 
 
-def describe_data(arguments: DataArguments, data: TrainingData) -> RunData:
+def describe_data(options: Mapping[str, object], data: TrainingData) -> RunData:
     """Describe the corpora of a training, and their options."""
-    options = {name: published(value) for name, value in vars(arguments).items()}
+    options = {name: published(value) for name, value in options.items()}
     mixed = {
-        name: {"corpus": options[name], "ratio": ratio, "cleaning": data.cleaning[name]}
-        for name, ratio in arguments.ratios.items()
+        name: {"corpus": options[name], "ratio": options[f"{name}_ratio"], "cleaning": data.cleaning[name]}
+        for name in data.mixed
     }
     counts = {"cleaning": data.cleaning["train"], "mixed": mixed or None, "in_train": data.in_train or None}
     return from_json(RunData, {**options, **counts})

@@ -246,7 +246,7 @@ class TrainingRun:
                 f"output_dir: the training in {self.directory} has ended, after {state.global_step} steps; {longer}"
             )
 
-    def train(self, trainer: VaswaniTrainer, arguments: DataArguments, data: TrainingData) -> TrainingResults:
+    def train(self, trainer: VaswaniTrainer, options: Mapping[str, object], data: TrainingData) -> TrainingResults:
         """Train, and save the model with the averaged weights; returns the results without scores. Collective."""
         args, search = self.args, trainer.model.generation_config
         provenance = describe_run(args.hub_model_id if args.push_to_hub else None)
@@ -279,7 +279,7 @@ class TrainingRun:
         PartialState().wait_for_everyone()
         return TrainingResults(
             run=provenance,
-            data=describe_data(arguments, data),
+            data=describe_data(options, data),
             model=describe_model(trainer.model),
             settings=from_json(
                 RunSettings,
