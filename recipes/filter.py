@@ -27,7 +27,8 @@ from datasets import Dataset
 from rich.table import Table
 
 from vaswani_transformer.data.cleaning import encode_corpus
-from vaswani_transformer.data.corpora import languages_to_score, load_parallel_corpus, resolve_languages
+from vaswani_transformer.data.corpora import load_parallel_corpus
+from vaswani_transformer.data.corpus_languages import choose_languages
 from vaswani_transformer.decoding.saved_model import SavedModel, open_model
 from vaswani_transformer.evaluation.perplexity import nats_of_pairs
 from vaswani_transformer.model.languages_vaswani import Directions
@@ -106,12 +107,12 @@ def open_models(args: FilterArguments) -> list[DirectedModel]:
     """Open the model, and the reverse model if there is one, without reading their weights.
 
     Raises:
-        ValueError: A model does not translate between the languages; or as from `resolve_languages`.
+        ValueError: A model does not translate between the languages; or as from `choose_languages`.
     """
     check = partial(open_model, task="translation", trust_remote_code=args.trust_remote_code)
     saved = check(args.model)
-    named = languages_to_score([saved.config], [args.corpus], args.source_language, args.target_language)
-    languages = resolve_languages([args.corpus], *named)
+    given = args.source_language, args.target_language
+    languages = choose_languages([args.corpus], *given, [saved.config], is_required=True)
     models = [DirectedModel(saved, languages, Directions(saved.config).tag(*languages))]
     if args.reverse_model is not None:
         saved, languages = check(args.reverse_model, option="reverse_model"), languages[::-1]

@@ -35,7 +35,7 @@ from accelerate import PartialState
 from rich.table import Table
 from transformers import PreTrainedConfig
 
-from vaswani_transformer.data.corpora import language_in_name, languages_to_score, resolve_languages
+from vaswani_transformer.data.corpus_languages import choose_languages, language_in_name
 from vaswani_transformer.decoding.saved_model import SavedModel, open_model
 from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
@@ -167,11 +167,10 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
 
 def open_test_set(args: EvaluationArguments, configs: list[PreTrainedConfig]) -> TestSet:
     """The test set, in the languages of the options, the models or the suffixes of the files. Collective."""
-    corpora = [[args.source or "-", reference] for reference in args.reference or ()]
-    source, target = languages_to_score(configs, corpora, args.source_language, args.target_language)
+    corpora, source = [[args.source or "-", reference] for reference in args.reference or ()], args.source_language
     if not configs and args.test_set is None:  # nothing depends on the source's language
         source = source or language_in_name(args.source or "") or "und"
-    languages = resolve_languages(corpora, source, target)
+    languages = choose_languages(corpora, source, args.target_language, configs, is_required=True)
     paper_tokenizer(base_language(languages[1]))  # refuses an unknown language now, not after translating
     if args.test_set is None:
         return on_main_process(lambda: read_test_set(args.source, args.reference, languages))

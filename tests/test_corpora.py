@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vaswani_transformer.data import sources
-from vaswani_transformer.data.corpora import evenly_spaced, load_parallel_corpus, resolve_languages
+from vaswani_transformer.data.corpora import evenly_spaced, load_parallel_corpus
 from vaswani_transformer.data.phrasebook import SPLIT_SIZES, phrasebook
 from vaswani_transformer.data.sources import EmbeddedCorpus, HubDataset, Tables, TextFiles, find_source
 from vaswani_transformer.data.supplement import supplement
@@ -181,59 +181,3 @@ def test_files_that_are_no_table_and_no_pair_of_texts_are_refused(folder):
 def test_a_corpus_without_sentences_is_refused_with_the_names_of_its_files(folder):
     names = [folder.lines(f"a.{side}.gz", ["", " "]) for side in ("en", "de")]
     assert error_of(*names).startswith(f"{' and '.join(names)}: the corpus is empty; give files with at least one")
-
-
-# Languages.
-
-
-@pytest.mark.parametrize("names", [("a.de", "a.en"), ("x.de.gz", "b"), ("b", "en-de.en"), ("de.txt", "en.txt")])
-def test_files_named_after_another_language_are_refused(names):
-    source, target = f"source_language: is en, but {names[0]} is in de", f"target_language: is de, but {names[1]} is in"
-    with pytest.raises(ValueError, match=f"^({source}|{target})"):
-        resolve_languages([names], "en", "de")
-    assert resolve_languages([names], "de", "en") == ("de", "en")
-
-
-@pytest.mark.parametrize(
-    ("corpora", "named", "languages"),
-    [
-        ([["train.en", "train.fr"]], (None, None), ("en", "fr")),
-        ([["x.pt_BR.gz", "x.zh-TW.txt.xz"]], (None, None), ("pt_BR", "zh-TW")),
-        ([["x.src", "x.tgt"], ["v.fr", "v.en"]], (None, None), ("fr", "en")),
-        ([["x.src", "x.fr"]], ("en_GB", None), ("en_GB", "fr")),
-        ([["TRAIN.EN.GZ", "train.DE.Txt"]], (None, None), ("en", "de")),
-        ([["x.eng", "x.zho_Hant.gz"]], (None, None), ("eng", "zho_Hant")),
-        ([["x.eng_Latn", "x.yue"]], ("en", None), ("en", "yue")),
-        ([["x.new", "x.in"], ["x.eng", "x.deu"]], (None, None), ("eng", "deu")),
-        ([["a.jsonl", "b.csv"], ["phrasebook"], ["some/dataset"]], ("nl", "eo"), ("nl", "eo")),
-        ([["a.en", "a.de"]], ("source", "target"), ("source", "target")),
-    ],
-)
-def test_languages_are_those_that_suffixes_say_unless_named(corpora, named, languages):
-    assert resolve_languages(corpora, *named) == languages
-
-
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        (("english", "de"), "source_language: english is the name of a language; give its code, en"),
-        (("en", "German"), "target_language: German is the name of a language; give its code, de"),
-    ],
-)
-def test_a_language_is_given_by_its_code(named, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        resolve_languages([["a.txt", "b.txt"]], *named)
-
-
-@pytest.mark.parametrize(
-    ("files", "named", "missing"),
-    [
-        (["a.src", "a.tgt"], (None, None), "source_language, target_language"),
-        (["a.src", "a.de"], (None, None), "source_language"),
-        (["a.src", "a.tgt"], ("en", None), "target_language"),
-        (["some/dataset"], (None, "en"), "source_language"),
-    ],
-)
-def test_languages_that_nothing_says_are_asked_for(files, named, missing):
-    with pytest.raises(ValueError, match=f"^{missing}: cannot .* give --{missing.replace(', ', ' and --')}$"):
-        resolve_languages([files], *named)

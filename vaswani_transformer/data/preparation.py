@@ -33,7 +33,8 @@ from ..system.processes import end_forks_with_this_process
 from ..system.processor import available_cores
 from .augmentation import augment_corpus, find_names
 from .cleaning import clean_corpus, encode_corpus
-from .corpora import Corpus, choose_direction, evenly_spaced, resolve_languages, sentences
+from .corpora import Corpus, evenly_spaced, sentences
+from .corpus_languages import choose_languages
 from .overlap import count_in_train
 from .prepared_directory import TOKENIZER, TrainingData, load_prepared, load_tokenizer, read_notes
 from .sources import find_source
@@ -44,17 +45,13 @@ _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 
 
 def with_languages(args: DataArguments, model: PreTrainedConfig | None = None) -> DataArguments:
-    """The options with the languages that they name, else the model's, else the corpora's.
-
-    The order of a model's two languages is the corpora's, if it has both directions.
+    """Fill in the languages: those of the options, else the model's, else those of the file suffixes.
 
     Raises:
-        ValueError: As from `resolve_languages`.
+        ValueError: As from `choose_languages`.
     """
-    names = ("source_language", "target_language")
-    named = choose_direction(model, args.sources.values(), args.source_language, args.target_language)
-    source, target = (code or getattr(model, name, None) for code, name in zip(named, names, strict=True))
-    source, target = resolve_languages(args.sources.values(), source, target)
+    models = [] if model is None else [model]
+    source, target = choose_languages(args.sources.values(), args.source_language, args.target_language, models)
     return replace(args, source_language=source, target_language=target)
 
 
