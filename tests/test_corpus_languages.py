@@ -77,7 +77,7 @@ def test_suffixes_tell_the_direction_of_a_model_with_both(files, given, expected
     assert choose_languages([["a.txt", "a.tok"]], models=[both]) == ("en", "de")
     with pytest.raises(ValueError, match="name the target"):
         choose_languages([["a.txt", "a.tok"]], models=[both], is_required=True)
-    with pytest.raises(ValueError, match="source_language: is en, but a.de is in de"):
+    with pytest.raises(ValueError, match=r"source_language: is en, but a\.de is in de"):
         choose_languages([["a.de", "a.en"]], models=[one])
 
 

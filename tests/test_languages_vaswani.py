@@ -6,7 +6,6 @@ from helpers import call_recipe, write_lines
 from models import translate_alone
 from transformers import PreTrainedConfig, pipeline
 
-from vaswani_transformer import VaswaniConfig
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.model import languages_vaswani
 from vaswani_transformer.model.languages_vaswani import (
