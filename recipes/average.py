@@ -57,7 +57,7 @@ class AverageArguments:
 
 def main() -> None:
     (args,) = RecipeParser((AverageArguments,)).parse()
-    with exit_on_error("average.py"):
+    with exit_on_error():
         with atomic_directory(args.output) as directory:
             checkpoints = args.directories()
             weights = average_checkpoints(checkpoints)

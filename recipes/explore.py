@@ -39,7 +39,7 @@ class ExplorerArguments(ShownSearchArguments):
 
 def main() -> None:
     (args,) = RecipeParser((ExplorerArguments,)).parse()
-    with exit_on_error("explore.py"):
+    with exit_on_error():
         saved = open_model(args.model, model_type="vaswani")
         directions = Directions(saved.config)
         source = directions.tagged(args.source, directions.tag(None, args.target_language))

@@ -71,7 +71,7 @@ class ExportArguments:
 
 def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
-    with exit_on_error("export.py", "repeat the command with --force"):
+    with exit_on_error("repeat the command with --force"):
         run(args)
 
 

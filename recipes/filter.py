@@ -89,7 +89,7 @@ class FilterRecord(Record):
 
 def main() -> None:
     (args,) = RecipeParser((FilterArguments,)).parse()
-    with joined_processes("filter.py", args.timeout_minutes, "repeat the command"):
+    with joined_processes(args.timeout_minutes, "repeat the command"):
         run(args)
 
 

@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("corpora", nargs="+", metavar="CORPUS", choices=PUBLIC_CORPORA, help=NAMES, is_shown=True)
     options = parser.read()
     (args,) = parser.fill(options)
-    with exit_on_error("get_data.py", ADVICE):
+    with exit_on_error(ADVICE):
         for name in options.corpora:
             run(name, Path(args.output_dir, name))
 

@@ -62,7 +62,7 @@ class ParsingArguments(DecodingArguments, SearchArguments):
 
 def main() -> None:
     (args,) = RecipeParser((ParsingArguments,)).parse()
-    with joined_processes("parse.py", args.timeout_minutes, "repeat the command"):
+    with joined_processes(args.timeout_minutes, "repeat the command"):
         run(args)
 
 

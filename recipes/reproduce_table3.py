@@ -104,7 +104,7 @@ def main() -> None:
     directory = Path(args.output_dir)
     data_args = replace(data_args, test=None, prepared=data_args.prepared or str(directory / "data"))
     signal.signal(signal.SIGTERM, interrupt)
-    with exit_on_error("reproduce_table3.py", "repeat the command to continue"):
+    with exit_on_error("repeat the command to continue"):
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory / "sweep.json"):
             manifest = {**vars(args.scale), "precision": args.precision, **options}
@@ -125,7 +125,7 @@ def main() -> None:
                 report(directory, args)
     if failed:
         failures = "; ".join(f"{job.name} failed, see {job.log}" for job in failed)
-        sys.exit(f"{program_name('reproduce_table3.py')}: {failures}")
+        sys.exit(f"{program_name()}: {failures}")
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:

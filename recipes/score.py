@@ -122,7 +122,7 @@ class EvaluationArguments(DecodingArguments):
 
 def main() -> None:
     (args,) = RecipeParser((EvaluationArguments,)).parse()
-    with joined_processes("score.py", args.timeout_minutes, "repeat the command"), ExitStack() as exit_stack:
+    with joined_processes(args.timeout_minutes, "repeat the command"), ExitStack() as exit_stack:
         run(args, exit_stack)
 
 

@@ -80,9 +80,9 @@ REFUSED = {
 def main() -> None:
     parser = RecipeParser(KINDS, shown={field.name for kind in KINDS for field in fields(kind)} - REFUSED.keys())
     options = parser.read()
-    start_processes("train_parsing.py", options)
+    start_processes(options)
     data_args, model_args, args = parser.fill(options)
-    with training_run("train_parsing.py", args) as run:
+    with training_run(args) as run:
         train_and_score(data_args, model_args, args, run)
 
 

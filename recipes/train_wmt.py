@@ -62,9 +62,9 @@ from vaswani_transformer.system.processes import on_main_process, start_processe
 
 def main() -> None:
     parser, options = read_training_options()
-    start_processes("train_wmt.py", options)
+    start_processes(options)
     data_args, model_args, args = parser.fill(options)
-    with training_run("train_wmt.py", args) as run:
+    with training_run(args) as run:
         train_and_score(data_args, model_args, args, run)
 
 

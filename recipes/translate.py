@@ -87,7 +87,7 @@ class TranslateArguments(TranslationOptions):
 
 def main() -> None:
     (args,) = RecipeParser((TranslateArguments,)).parse()
-    with joined_processes("translate.py", args.timeout_minutes, ADVICE):
+    with joined_processes(args.timeout_minutes, ADVICE):
         if PartialState().num_processes > 1 and (args.is_stream or args.shard is not None):
             raise ValueError("output: several processes can only translate a file into a file; start a single one")
         if args.is_stream:

@@ -71,7 +71,7 @@ class PictureArguments(AttentionArguments, SentenceArguments):
 
 def main() -> None:
     (args,) = RecipeParser((PictureArguments,)).parse()
-    with exit_on_error("visualize_attention.py"):
+    with exit_on_error():
         draw(args).save(args.output)
 
 

@@ -71,7 +71,7 @@ def test_a_bar_is_for_terminals(stream, disable):
 
 def test_a_warning_begins_a_line_while_a_bar_is_shown(monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    with exit_on_error("some.py"), ProgressBar([1, 2], "Counting") as bar:
+    with exit_on_error(), ProgressBar([1, 2], "Counting") as bar:
         for _ in bar:
             logging.getLogger("vaswani_transformer.some").warning("a warning")
     lines = re.split(r"[\r\n]", screen.getvalue())
@@ -94,10 +94,11 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize("handler", [exit_on_error, lambda name, advice: joined_processes(name, 1.0, advice)])
+@pytest.mark.parametrize("handler", [exit_on_error, lambda advice: joined_processes(1.0, advice)])
 @pytest.mark.parametrize(("error", "status", "line"), ENDS, ids=lambda value: type(value).__name__)
-def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, status, line, capsys):
-    with pytest.raises(SystemExit) as stop, handler("some.py", "repeat it"):
+def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, status, line, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["folder/some.py"])
+    with pytest.raises(SystemExit) as stop, handler("repeat it"):
         raise error
     shown = capsys.readouterr().err.strip() if status != 1 else str(stop.value)
     assert shown.startswith(f"some.py: {line}")
@@ -107,7 +108,7 @@ def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, st
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes"), KeyError("x")])
 def test_a_bug_keeps_its_traceback(error):
-    with pytest.raises(type(error)), exit_on_error("some.py"):
+    with pytest.raises(type(error)), exit_on_error():
         raise error
 
 
@@ -120,7 +121,7 @@ def test_recipes_end_with_one_line_when_their_output_is_full(saved_model, tmp_pa
 
 @pytest.mark.system
 def test_a_closed_pipe_ends_a_program_without_a_word():
-    code = "from vaswani_transformer.system.faults import exit_on_error\nwith exit_on_error('x'): print(100_000 * 'x')"
+    code = "from vaswani_transformer.system.faults import exit_on_error\nwith exit_on_error(): print(100_000 * 'x')"
     with start_python(["-c", code]) as process:
         process.stdout.close()
         assert process.stderr.read() == ""

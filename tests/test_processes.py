@@ -76,7 +76,7 @@ def options(**changes: object) -> Namespace:
 def test_one_process_a_core(machine, monkeypatch, capsys, available, threads, changes, count, threads_each):
     monkeypatch.setattr(sys.modules["__main__"], "COMMAND", "vaswani train", raising=False)
     started = machine(available, threads)
-    processes.start_processes("train_wmt.py", options(**changes))
+    processes.start_processes(options(**changes))
     assert [int(environment["RANK"]) for _, environment in started] == [*range(1, count)]
     assert all(environment["OMP_NUM_THREADS"] == str(threads_each) for _, environment in started)
     assert [command for command, _ in started] == [[sys.executable, *sys.orig_argv[1:]]] * (count - 1)
@@ -87,9 +87,10 @@ def test_one_process_a_core(machine, monkeypatch, capsys, available, threads, ch
         assert os.environ["RANK"] == "0"
 
 
-def test_the_recipe_by_its_path_names_the_faster_option(machine, capsys):
+def test_the_recipe_by_its_path_names_the_faster_option(machine, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["recipes/train_wmt.py"])
     started = machine(2, 2)
-    processes.start_processes("train_wmt.py", options())
+    processes.start_processes(options())
     assert not started
     assert capsys.readouterr().err == "train_wmt.py: trains in one process on 2 cores; --processes 2 may be faster\n"
 
@@ -108,7 +109,7 @@ def test_processes_of_a_launcher_and_of_gpus_are_left_to_it(machine, monkeypatch
     started = machine(2, 2)
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: has_gpu)
     os.environ[variable] = "2"
-    processes.start_processes("train_wmt.py", options(processes=2, **changes))
+    processes.start_processes(options(processes=2, **changes))
     assert len(started) == count
 
 
@@ -298,7 +299,7 @@ from datetime import timedelta
 from vaswani_transformer.system.processes import join_process_group, start_processes
 if os.environ.get("RANK") == "1":
     sys.exit("no memory")
-start_processes("script.py", Namespace(processes=2, use_cpu=True))
+start_processes(Namespace(processes=2, use_cpu=True))
 join_process_group(True, timedelta(minutes=30))
 """
 
@@ -330,7 +331,7 @@ WAITS = """
 import os, time, torch
 from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.processes import main_process_first, on_main_process
-with joined_processes('script.py', 0.1, 'repeat the command'):
+with joined_processes(0.1, 'repeat the command'):
     assert on_main_process(lambda: time.sleep(8) or 'result') == 'result'
     with main_process_first():
         print(time.monotonic(), flush=True)

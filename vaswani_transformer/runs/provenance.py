@@ -29,10 +29,11 @@ def describe_run(repository: str | None = None) -> Provenance:
     """
     words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
     shown = ["..." if before == "--hub_token" else str(published(word)) for before, word in pairwise(["", *words])]
+    program = program_name().split() if hasattr(sys.modules["__main__"], "COMMAND") else ["python", shown[0]]
     names = ("vaswani_transformer", "transformers", "tokenizers", "sacrebleu", "sacremoses")
     versions = {"python": platform.python_version(), "torch": torch.__version__}  # also which build of torch
     return Provenance(
-        command=shlex.join([*(program_name("").split() or ["python", shown[0]]), *shown[1:]]),
+        command=shlex.join([*program, *shown[1:]]),
         commit=_commit(),
         date=date.today().isoformat(),
         hardware=_hardware(),

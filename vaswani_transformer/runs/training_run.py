@@ -55,16 +55,15 @@ from .verdict import loss_by_tenth
 
 
 @contextmanager
-def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
+def training_run(args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
     """Supervise a training: a fault, a lost process or a signal ends all processes with one line.
 
-    The line begins with `program`, the recipe's name. At the end of the context the process group is destroyed. Its
-    threads end only if nothing refers to it any longer, and a trainer does: the trainer must be a local variable of a
-    function called in the context. Then the run is pushed, even if it had already ended, since its push may have been
-    interrupted.
+    At the end of the context the process group is destroyed. Its threads end only if nothing refers to it any longer,
+    and a trainer does: the trainer must be a local variable of a function called in the context. Then the run is
+    pushed, even if it had already ended, since its push may have been interrupted.
     """
     with (
-        exit_on_error(program, "continue with --resume"),
+        exit_on_error("continue with --resume"),
         SignalCheckpoint() as signal_checkpoint,
         ExitStack() as exit_stack,
     ):
@@ -73,7 +72,7 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
             yield TrainingRun(args, Path(args.output_dir), averaging, signal_checkpoint, exit_stack)
         except AlreadyTrainedError as error:  # with status 0, so that a scheduler does not start it again
             if PartialState().is_main_process:
-                print(f"{program_name(program)}: {error}", file=sys.stderr)
+                print(f"{program_name()}: {error}", file=sys.stderr)
         PartialState().wait_for_everyone()
         leave_process_group()  # an upload may take longer than the others would wait
         if args.push_to_hub and PartialState().is_main_process:

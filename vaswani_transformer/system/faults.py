@@ -35,14 +35,13 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
+def exit_on_error(advice: str = "") -> Iterator[None]:
     """End the program with one line on an error that is not a bug.
 
     The loss of another process is such an error. If several processes have the same error, one prints the line. With
     `TRANSFORMERS_VERBOSITY=debug` the traceback is also logged.
 
     Args:
-        program: File name of the recipe, with which the line begins.
         advice: Advice after an interruption or the loss of a process.
 
     Raises:
@@ -67,7 +66,7 @@ def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
         logging.getLogger("transformers").debug(message, exc_info=True)
         if sys.stderr.isatty():
             print(file=sys.stderr)  # ends the line of a progress bar
-        _end(f"{program_name(program)}: {message}", status, is_lost)
+        _end(f"{program_name()}: {message}", status, is_lost)
 
 
 def _lost_process(error: BaseException) -> str | None:
@@ -128,12 +127,12 @@ def _end(line: str, status: int, is_lost: bool) -> NoReturn:
 
 
 @contextmanager
-def joined_processes(program: str, timeout_minutes: float, advice: str) -> Iterator[None]:
+def joined_processes(timeout_minutes: float, advice: str) -> Iterator[None]:
     """Run a recipe that does not train on all launched processes, within `exit_on_error`.
 
     A collective operation waits `timeout_minutes` for a process; then all processes end.
     """
-    with exit_on_error(program, advice):
+    with exit_on_error(advice):
         # Without `use_cpu`, processes without a GPU form no group, and each would do all the work.
         join_process_group(not torch.accelerator.is_available(), timedelta(minutes=timeout_minutes))
         yield

@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
 _UNPRINTABLE = re.compile(r"[^\n\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
@@ -23,9 +24,9 @@ def one_line(message: object) -> str:
     return printable(" ".join(str(message).split()))
 
 
-def program_name(recipe: str) -> str:
-    """The name of a recipe in messages: "translate.py", or "vaswani translate" if called so."""
-    return getattr(sys.modules["__main__"], "COMMAND", recipe)
+def program_name() -> str:
+    """The name of the running recipe in messages: "translate.py", or "vaswani translate" if called so."""
+    return getattr(sys.modules["__main__"], "COMMAND", Path(sys.argv[0]).name)
 
 
 @contextmanager

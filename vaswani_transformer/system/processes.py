@@ -59,7 +59,7 @@ _stores: list[TCPStore] = []  # serve the started processes until this one ends
 _started: list[subprocess.Popen] = []
 
 
-def start_processes(program: str, options: Namespace) -> None:
+def start_processes(options: Namespace) -> None:
     """Make this training process the first of several on the CPU, and start the others.
 
     Several processes train small models faster than the threads of one. Call it before joining the process group. The
@@ -69,18 +69,19 @@ def start_processes(program: str, options: Namespace) -> None:
     torchrun would be one more process. It kills the others 30 seconds after a signal, when a step of a large batch may
     not have ended, and prints its traceback after the line of an error.
 
+    A recipe that is called by its path, and not by the command `vaswani`, starts others only for `options.processes`.
+
     Args:
-        program: File name of the recipe. If called by its path, it starts others only for `processes`.
         options: `processes`, `virtual_ranks`, `use_cpu`, `source_tokens`, `target_tokens` and `max_length`.
     """
     is_launched = any(name in os.environ for name in (*_LAUNCHERS, "WORLD_SIZE"))
     if is_launched or (torch.accelerator.is_available() and not options.use_cpu):
         return
-    name, cores = program_name(program), min(torch.get_num_threads(), available_cores())
+    name, cores = program_name(), min(torch.get_num_threads(), available_cores())
     count = options.processes or _useful_processes(options, cores)
     if count == 1:
         return
-    if options.processes is None and name == program:
+    if options.processes is None and not hasattr(sys.modules["__main__"], "COMMAND"):
         print(f"{name}: trains in one process on {cores} cores; --processes {count} may be faster", file=sys.stderr)
         return
     threads = max(1, cores // count)
@@ -140,7 +141,7 @@ def _end_without(process: subprocess.Popen, joined: threading.Event) -> None:
     process.wait()
     if not joined.is_set():
         line = "a process that divides the batches ended before the training; --processes 1 trains in one process"
-        print(f"{program_name(os.path.basename(sys.argv[0]))}: {line}", file=sys.stderr, flush=True)
+        print(f"{program_name()}: {line}", file=sys.stderr, flush=True)
         os._exit(1)
 
 
