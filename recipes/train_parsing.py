@@ -40,7 +40,8 @@ from vaswani_transformer.parsing.scoring import (
 from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.processes import main_process_first, start_processes
+from vaswani_transformer.system.launcher import start_processes
+from vaswani_transformer.system.processes import main_process_first
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 

@@ -57,7 +57,8 @@ from vaswani_transformer.runs.scoring import (
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.runs.verdict import find, next_step
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.processes import on_main_process, start_processes
+from vaswani_transformer.system.launcher import start_processes
+from vaswani_transformer.system.processes import on_main_process
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import re
 import sys
 import unicodedata
@@ -10,10 +11,12 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
+import torch
 from helpers import Terminal, call_recipe, start_python
 from rich.table import Table
 from safetensors import SafetensorError
 
+from vaswani_transformer.system import processes
 from vaswani_transformer.system.console import PlainConsole, ProgressBar
 from vaswani_transformer.system.faults import Interrupted, exit_on_error, joined_processes
 from vaswani_transformer.system.messages import printable
@@ -26,6 +29,7 @@ HOSTILE = [
     ":smile:",
     "\x1b]0;title\x07\x1b[2J",
     "\x9b31m",
+    "\u202eabc",
     "\ud800",
 ]
 
@@ -47,17 +51,19 @@ def test_text_is_shown_as_it_is_wherever_it_stands(text):
 
 
 def test_line_feeds_tabs_and_all_scripts_stay():
-    text = "a\tb\nΑθήνα 東京 \u202bעברית\u202c 🙂"
+    text = "a\tb\nΑθήνα 東京 \u200fעברית 🙂"
     assert printable(text) is text
 
 
-def test_lines_are_broken_in_terminals_alone():
+def test_lines_are_broken_in_terminals_alone(monkeypatch):
     name, table = "/a b/" + "ö" * 300, Table("name")
     table.add_row(name)
-    lines = [line.strip() for line in shown(name, table, _environ={}).splitlines()]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    lines = [line.strip() for line in shown(name, table).splitlines()]
     assert lines == [name, "name", name]  # a table without a frame
+    monkeypatch.setenv("COLUMNS", "40")
     for terminal in ({"force_terminal": True, "color_system": None}, {}):
-        text = shown(name, table, **terminal, _environ={"COLUMNS": "40"})
+        text = shown(name, table, **terminal)
         assert max(map(len, text.splitlines())) == 40
 
 
@@ -110,6 +116,17 @@ def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, st
 def test_a_bug_keeps_its_traceback(error):
     with pytest.raises(type(error)), exit_on_error():
         raise error
+
+
+def test_of_several_ranks_with_the_same_line_one_prints_it(monkeypatch, capsys):
+    store = torch.distributed.HashStore()
+    monkeypatch.setattr(processes, "_store", lambda: store)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    for message in ("no memory", "no memory", "no disk"):
+        with pytest.raises(SystemExit), exit_on_error():
+            raise ValueError(message)
+    assert [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()] == ["no memory", "no disk"]
 
 
 def test_recipes_end_with_one_line_when_their_output_is_full(saved_model, tmp_path, monkeypatch):

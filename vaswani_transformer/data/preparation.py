@@ -21,6 +21,7 @@ from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
 from ..options.data import MIXED, TRAINED_ON, DataArguments
 from ..system.files import Json, atomic_directory, file_errors_as_os_error, locked
+from ..system.launcher import end_forks_with_this_process
 from ..system.manifests import (
     TOKENIZER_FILES,
     Manifest,
@@ -29,7 +30,6 @@ from ..system.manifests import (
     matching_files_digest,
     require_same_origin,
 )
-from ..system.processes import end_forks_with_this_process
 from ..system.processor import available_cores
 from .augmentation import augment_corpus, find_names
 from .cleaning import clean_corpus, encode_corpus

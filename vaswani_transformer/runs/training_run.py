@@ -35,7 +35,6 @@ from ..system.manifests import content_digest
 from ..system.messages import program_name
 from ..system.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
 from ..system.processor import keep_freed_memory, warn_of_slow_bfloat16
-from ..system.signals import SignalCheckpoint
 from ..system.typed_json import from_json
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
@@ -44,6 +43,7 @@ from ..training.costs import measure_cost
 from ..training.elastic import ElasticTrainer
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.schedule import NoamSchedule, WarmupCheck, WarmupCooldown, steps_of_warmup
+from ..training.signals import SignalCheckpoint
 from ..training.trainer import VaswaniTrainer
 from .plots import plot_learning_curve
 from .provenance import describe_data, describe_model, describe_run
