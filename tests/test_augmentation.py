@@ -72,6 +72,11 @@ def test_numbers_change_alike_and_keep_shape_and_plural(is_reversed):
     assert len(set(changed)) > 190
 
 
+def test_a_time_stays_one_beside_an_equal_number():
+    for source, _ in changes("copies", "It is 9:05, 9.05.", "Es ist 9:05, 9.05."):
+        assert re.fullmatch(r"It is 9:([2-5]5), 9\.\1\.", source)
+
+
 def test_addresses_placeholders_and_emoji_become_others_of_their_kind():
     source, target = "Ask a@b.org, %s or www.a.org \U0001f600", "Fragen: a@b.org, %s, www.a.org \U0001f600"
     for other, translation in changes("copies", source, target):

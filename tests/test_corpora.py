@@ -113,6 +113,7 @@ def test_embedded_corpora_are_in_english_and_german_alone(name, corpus):
     assert load(name, split="test") == pairs
     assert load(name, split="test", languages=("de", "en")) == [pair[::-1] for pair in pairs]
     assert error_of(name, languages=("en", "fr")) == f"{name}: is in English and German, en and de, not en and fr"
+    assert error_of(name, split="dev") == f"{name}: has no split 'dev', only train, validation, test"
 
 
 def test_a_changed_supplement_is_read_again(monkeypatch):

@@ -18,13 +18,13 @@ def load_parallel_corpus(
     source_language: str,
     target_language: str,
     split: str = "train",
-    config_name: str | None = None,
+    config: str | None = None,
     *,
     columns: Sequence[str] | None = None,
     streaming: bool = False,
     cache_dir: str | Path | None = None,
 ) -> Dataset:
-    """Load a parallel corpus.
+    """Load a parallel corpus; a sentence may be empty, but not null.
 
     Args:
         source: Two aligned text files, source and target, one sentence a line; or tables, any number of them: JSON
@@ -33,12 +33,7 @@ def load_parallel_corpus(
             the Hub. The suffix of a table determines its kind. All but Parquet may be compressed as .gz, .bz2, .xz or
             .zst.
         source_language, target_language: Codes of the languages, such as "en".
-        split: Part of an embedded corpus ("train", "validation", "test"), of a saved directory or of a Hub dataset.
-        config_name: Configuration of a Hub dataset, such as "de-en" of "wmt14".
-        columns: Columns of source and target in tables; by default the codes of the languages. They may be nested in a
-            column "translation". For CSV and TSV without a header, give numbers from 1; for TMX, languages. A null is
-            an empty sentence.
-        streaming: Read a Hub dataset through the network, without downloading its files first.
+        split, config, columns, streaming: As the attributes of `Corpus`.
         cache_dir: Where `datasets` keeps the rows; by default its own cache.
 
     Raises:
@@ -47,12 +42,23 @@ def load_parallel_corpus(
         OSError: A file is missing.
     """
     languages = source_language, target_language
-    return Corpus(find_source(source), languages, split, config_name, columns, streaming).load(cache_dir)
+    return Corpus(find_source(source), languages, split, config, columns, streaming).load(cache_dir)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A corpus that is not loaded yet; the attributes are the arguments of `load_parallel_corpus`."""
+    """A parallel corpus that is not loaded yet.
+
+    Attributes:
+        source: Its files or its name.
+        languages: Codes of the source and target language.
+        split: Part of an embedded corpus ("train", "validation", "test"), of a saved directory or of a Hub dataset.
+        config: Configuration of a Hub dataset, such as "de-en" of "wmt14".
+        columns: Columns of source and target in tables; by default the codes of the languages. They may be nested in a
+            column "translation". For CSV and TSV without a header, give numbers from 1; for TMX, languages. A null is
+            an empty sentence.
+        streaming: Whether to read a Hub dataset through the network, without downloading its files first.
+    """
 
     source: Source
     languages: tuple[str, str]
@@ -84,7 +90,7 @@ class Corpus:
 
 
 def _rows(corpus: Corpus, version: str) -> Iterator[dict[str, dict[str, str]]]:
-    """The rows of a corpus; `datasets` reads a changed file again because its `version` is another."""
+    """The rows of a corpus; `version` is part of the cache key, so a changed file is read again."""
     is_empty = True
     for pair in chain.from_iterable(corpus.source.readers(corpus.languages, corpus.split, corpus.columns)):
         is_empty = is_empty and not any(map(str.strip, pair))

@@ -117,7 +117,7 @@ def _origin(part: str, args: DataArguments, inputs: Mapping[str, Json]) -> dict[
 
 
 def _corpora(args: DataArguments) -> dict[str, Corpus]:
-    """The corpora by split, which is also their part of a saved directory, a Hub dataset or an embedded corpus.
+    """The corpora by split. The split also selects the part of a saved directory, a Hub dataset or an embedded corpus.
 
     Corpora that are mixed in are training corpora of their source, and the second test set is a test set.
     """
@@ -130,26 +130,22 @@ def _corpora(args: DataArguments) -> dict[str, Corpus]:
 
 
 def _prepare(directory: Path, args: DataArguments, inputs: Mapping[str, Json], missing: list[str]) -> None:
-    tokenizer = load_tokenizer(args.tokenizer) if args.tokenizer else None
-    corpora, cache = _corpora(args), directory / "cache"
-    splits = [split for split in corpora if split in missing]
-    for split in splits:
-        corpora[split].check()
-    texts = {split: corpora[split].load(cache) for split in splits}
-    train = texts.get("train") or corpora["train"].load(cache)
-    held_out = {split: text for split, text in texts.items() if split not in TRAINED_ON}
+    given = load_tokenizer(args.tokenizer) if args.tokenizer else None  # first: an error would come late
+    splits, cache = [part for part in missing if part != TOKENIZER], directory / "cache"
+    texts = _load_texts(args, splits, cache)
+    train = texts["train"]
+    held_out = {split: texts[split] for split in splits if split not in TRAINED_ON}
     in_train = count_in_train(train, held_out, args.languages) if held_out else {}
-    names = find_names(train) if args.augment else []
+    names = find_names(train) if args.augment and {TOKENIZER, "train"} & {*missing} else []
     if TOKENIZER in missing:
-        if tokenizer is None:
-            tokenizer = _learn_tokenizer(train, args, names)
+        tokenizer = _learn_tokenizer(train, args, names) if given is None else given
         _require_tags(tokenizer, args)
         with _writing(directory / TOKENIZER, _origin(TOKENIZER, args, inputs)) as staged:
             tokenizer.save_pretrained(staged)
     tokenizer = load_tokenizer(directory / TOKENIZER, option="prepared")
-    for split, text in texts.items():
-        with _workers(args.num_proc, len(text)) as num_proc:
-            rows, cleaning = _encode(split, text, tokenizer, args, names, num_proc)
+    for split in splits:
+        with _workers(args.num_proc, len(texts[split])) as num_proc:
+            rows, cleaning = _encode(split, texts[split], tokenizer, args, names, num_proc)
             notes: dict[str, Json] = {
                 **_origin(split, args, inputs),
                 "cleaning": {**cleaning},
@@ -158,6 +154,14 @@ def _prepare(directory: Path, args: DataArguments, inputs: Mapping[str, Json], m
             with _writing(directory / split, notes) as staged:
                 rows.save_to_disk(staged, num_proc=num_proc)
     shutil.rmtree(cache, ignore_errors=True)
+
+
+def _load_texts(args: DataArguments, splits: Sequence[str], cache: Path) -> dict[str, Dataset]:
+    """The text of the training corpus, and of `splits`, which are all checked before any is read completely."""
+    corpora = _corpora(args)
+    for split in splits:
+        corpora[split].check()
+    return {split: corpora[split].load(cache) for split in ("train", *splits)}
 
 
 @contextmanager
@@ -208,7 +212,8 @@ def _encode(
 ) -> tuple[Dataset, dict[str, int]]:
     """Encode the pairs of a corpus, and count cleaning; corpora for scoring keep all pairs, and their text.
 
-    Pairs of "train" are augmented first, apart for each direction, since some changes are in the source alone.
+    The pairs of "train" are augmented before encoding, separately for each direction, since some changes are in the
+    source alone.
     With both directions, the reverse of each pair follows it, and each source has the tag of its target language.
     Synthetic pairs are not reversed, since the model would learn to write their machine-translated side.
     """
