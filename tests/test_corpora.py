@@ -55,7 +55,7 @@ def test_other_names_are_datasets_of_the_hub(monkeypatch, is_nested, streaming):
 
     asked: list[tuple] = []
     monkeypatch.setattr("vaswani_transformer.data.sources.load_dataset", load_dataset)
-    assert load("wmt/wmt14", split="validation", config_name="de-en", streaming=streaming) == PAIRS
+    assert load("wmt/wmt14", split="validation", config="de-en", streaming=streaming) == PAIRS
     assert asked == [(("wmt/wmt14", "de-en"), {"split": "validation", "streaming": streaming})]
 
 
