@@ -20,7 +20,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
@@ -39,7 +38,7 @@ from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.faults import joined_processes
-from vaswani_transformer.system.files import atomic_directory, atomic_write
+from vaswani_transformer.system.files import atomic_directory, atomic_write, require_new_directory
 from vaswani_transformer.system.messages import errors_begin_with
 from vaswani_transformer.system.processes import main_process_first, on_main_process
 from vaswani_transformer.system.typed_json import Record
@@ -94,8 +93,7 @@ def main() -> None:
 
 
 def run(args: FilterArguments) -> None:
-    if Path(args.output).exists():
-        raise FileExistsError(f"output: {args.output} exists already; name another")
+    require_new_directory("output", args.output)
     models = open_models(args)
     with main_process_first():
         corpus = load_parallel_corpus(args.corpus, *models[0].languages, columns=args.columns)

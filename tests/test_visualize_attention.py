@@ -32,5 +32,5 @@ def test_attention_as_python_draws_it(lively_model, loaded, tmp_path):
 def test_a_picture_that_exists_is_kept(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.svg").touch()
-    with pytest.raises(SystemExit, match="output: old.svg exists already"):
+    with pytest.raises(SystemExit, match=r"output: old\.svg exists already"):
         call_recipe("visualize_attention.py", "--model", "x", "--source", "A", "--output", "old.svg")
