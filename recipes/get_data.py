@@ -71,7 +71,10 @@ def run(name: str, folder: Path) -> None:
         new += 1
     console.print(f"{folder}: {corpus.title}; {new} of {len(corpus.files)} files are new", soft_wrap=True)
     if corpus.archive is not None and (others := other_texts(folder, corpus)):
-        console.print(f"of the archive when it was downloaded, not as pinned: {', '.join(others)}", soft_wrap=True)
+        console.print(
+            f"these files follow the archive as of its download, and differ from the pinned version: {', '.join(others)}",
+            soft_wrap=True,
+        )
     console.print(f"source: {corpus.source}\nlicence: {corpus.licence}", soft_wrap=True)
 
 

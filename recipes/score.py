@@ -7,8 +7,8 @@ A model, on files or on a test set by sacreBLEU's name; or existing translations
     python recipes/score.py --hypotheses runs/news.de --source news.en --reference news.de
 
 `--confidence` measures on a development set of at least 200 sentences how quality follows from log-probabilities, and
-keeps it with the model. The pipeline and translate.py with `return_scores` then give each best translation a
-confidence, the chrF to expect:
+stores it in the model's configuration. The pipeline and translate.py with `return_scores` then give each best
+translation a confidence, the chrF to expect:
 
     python recipes/score.py --model runs/demo --source valid.en --reference valid.de --confidence
 
@@ -85,7 +85,7 @@ class EvaluationArguments(DecodingArguments):
         None, "Alpha of 6.1, one or several; by default the model's generation_config.", ALPHA
     )
     confidence: bool = option(
-        False, "Measure, on 200 sentences or more, how log-probabilities predict quality, and keep it with the model."
+        False, "Measure, on 200 sentences or more, how log-probabilities predict quality, and store it with the model."
     )
     robustness: bool = option(False, "Score 200 lines with small changes, and count copied strings; first search only.")
     output_dir: str = option("runs/evaluation", "Directory for all results.")
