@@ -71,10 +71,8 @@ def run(name: str, folder: Path) -> None:
         new += 1
     console.print(f"{folder}: {corpus.title}; {new} of {len(corpus.files)} files are new", soft_wrap=True)
     if corpus.archive is not None and (others := other_texts(folder, corpus)):
-        console.print(
-            f"these files follow the archive as of its download, and differ from the pinned version: {', '.join(others)}",
-            soft_wrap=True,
-        )
+        follow = "these files follow the archive as of its download, and differ from the pinned version"
+        console.print(f"{follow}: {', '.join(others)}", soft_wrap=True)
     console.print(f"source: {corpus.source}\nlicence: {corpus.licence}", soft_wrap=True)
 
 
