@@ -28,7 +28,7 @@ def test_a_name_is_capitalised_inside_both_sides_and_nowhere_in_lower_case():
         ("That is a good Film, Anna.", "Das ist ein guter Film, Anna."),
         ("I like any film.", "Ich mag jeden Film."),
         ("Rome calls NATO.", "Rome ruft NATO."),
-        ("It is Eve.", None),
+        ("It is Eve.", ""),
     ]
     assert find_names(corpus_of(pairs)) == ["Anna", "Boston", "Tom"]
 

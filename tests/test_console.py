@@ -62,6 +62,7 @@ def test_lines_are_broken_in_terminals_alone(monkeypatch):
     lines = [line.strip() for line in shown(name, table).splitlines()]
     assert lines == [name, "name", name]  # a table without a frame
     monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
     for terminal in ({"force_terminal": True, "color_system": None}, {}):
         text = shown(name, table, **terminal)
         assert max(map(len, text.splitlines())) == 40

@@ -177,5 +177,5 @@ def test_a_model_with_both_directions_is_fine_tuned_on_files_in_any_order(two_wa
     files = [f"train.{suffix}" for suffix in suffixes]
     _, data = open_parent(ModelArguments(model=str(two_way)), DataArguments(train=files, both_directions=True))
     assert data.languages == suffixes
-    with pytest.raises(ValueError, match="translates between en and de, not from fr"):
+    with pytest.raises(ValueError, match="translates between de and en, not from fr"):
         open_parent(ModelArguments(model=str(two_way)), DataArguments(train=["train.fr", "train.de"]))

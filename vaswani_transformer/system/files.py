@@ -107,10 +107,7 @@ def _sync(path: Path) -> None:
 
 
 def atomic_remove(directory: Path, temporary_folder: Path) -> None:
-    """Delete a directory so that a kill never leaves part of it at its place: move it away, then delete it.
-
-    The folder for it is on the same file system.
-    """
+    """Delete a directory so that a kill never leaves part of it at its place: move it away, then delete it."""
     temporary_folder.mkdir(exist_ok=True)
     remains = temporary_folder / f"{directory.name}.{uuid.uuid4().hex[:12]}.tmp"
     os.replace(directory, remains)
