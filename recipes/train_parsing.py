@@ -137,15 +137,17 @@ def parallel_corpora(data_args: ParsingArguments) -> DataArguments:
     """The treebanks as parallel corpora, with their vocabulary."""
     prepared = Path(data_args.prepared) if data_args.prepared else None
     corpora = prepare_treebank(prepared and prepared / "treebank", data_args)
-    names = ("max_length", "max_ratio", "num_proc", "source_language", "vocab_size")
+    shared = {field.name: getattr(data_args, field.name) for field in fields(PreparationOptions)}
+    shared["prepared"] = str(prepared / "encoded") if prepared else None
     return DataArguments(
-        **{name: getattr(data_args, name) for name in names},
+        **shared,
+        source_language=data_args.source_language,
         target_language=PARSE,
         train=corpora["train"],
         validation=corpora.get("validation"),
         test=corpora.get("test"),
         tokenizer=str(Path(corpora["train"][0]).with_name("tokenizer")),
-        prepared=str(prepared / "encoded") if prepared else None,
+        vocab_size=data_args.vocab_size,
     )
 
 
