@@ -28,8 +28,8 @@ class AverageArguments:
     """Options of average.py."""
 
     run: str | None = option(None, "Output directory of a training, whose last checkpoints are averaged.")
-    last: int | None = option(None, "With run: how many.", COUNT)
-    checkpoints: list[str] | None = option(None, "Instead of run: the checkpoints.")
+    last: int | None = option(None, "With --run: number of last checkpoints to average.", COUNT)
+    checkpoints: list[str] | None = option(None, "Checkpoints to average, instead of --run and --last.")
     output: str = option(MISSING, "Directory to create.")
 
     def __post_init__(self) -> None:
@@ -57,7 +57,7 @@ class AverageArguments:
 
 def main() -> None:
     (args,) = RecipeParser((AverageArguments,)).parse()
-    with exit_on_error("average.py"):
+    with exit_on_error():
         with atomic_directory(args.output) as directory:
             checkpoints = args.directories()
             weights = average_checkpoints(checkpoints)

@@ -61,7 +61,7 @@ TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGenerat
 
 def main() -> None:
     (args,) = RecipeParser((ConvertArguments,)).parse()
-    with exit_on_error("convert.py"):
+    with exit_on_error():
         with atomic_directory(args.output) as directory:
             model, tokenizer = converted(args)
             model.save_pretrained(directory)

@@ -41,7 +41,7 @@ def card(record: RunRecord | None, target_language: str | None) -> tuple[str, li
 
 def main() -> None:
     (args,) = RecipeParser((DemoArguments,)).parse()
-    with exit_on_error("demo_app.py"):
+    with exit_on_error():
         saved = open_model(args.model, model_type="vaswani")
         from vaswani_transformer.visualization.demo import LOOK, demo_page  # optional, and imports for seconds
 

@@ -31,7 +31,9 @@ class ExplorerArguments(ShownSearchArguments):
     output: str = option("explorer.html", "HTML file to write.")
     overwrite: bool = option(False, "Replace an output file that exists.")
     alternatives: int = option(4, "Alternatives to each token; each takes a search.", Interval(minimum=0, maximum=100))
-    max_tokens: int = option(128, "Longest sentence, in tokens; each takes `--alternatives` searches.", COUNT)
+    max_tokens: int = option(
+        128, "Refuse sentences with more tokens; each token takes `--alternatives` searches.", COUNT
+    )
 
     def __post_init__(self) -> None:
         require_new_file("output", self.output, self.overwrite)
@@ -39,7 +41,7 @@ class ExplorerArguments(ShownSearchArguments):
 
 def main() -> None:
     (args,) = RecipeParser((ExplorerArguments,)).parse()
-    with exit_on_error("explore.py"):
+    with exit_on_error():
         saved = open_model(args.model, model_type="vaswani")
         directions = Directions(saved.config)
         source = directions.tagged(args.source, directions.tag(None, args.target_language))

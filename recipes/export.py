@@ -52,7 +52,8 @@ class ExportArguments:
     quantization: str | None = option(None, "CTranslate2: dtype of the weights, such as int8; float32 by default.")
     shortlist: list[str] | None = option(
         None,
-        "CTranslate2: the corpus of the model as for training; it limits the target tokens of each source token.",
+        "CTranslate2: training corpus, as for --train, from which to learn which target tokens each source token "
+        "allows.",
     )
     num_beams: int | None = option(None, "Beams of the exported search; by default the model's.", BEAMS)
     text: str | None = option(None, "Source sentences on which to compare both models.")
@@ -64,14 +65,14 @@ class ExportArguments:
 
     def __post_init__(self) -> None:
         if self.text is None:
-            refuse_unused(self, dict.fromkeys(("references", "target_language"), "it is for --text; give both"))
+            refuse_unused(self, dict.fromkeys(("references", "target_language"), "it needs --text"))
         if self.to != "ctranslate2":
-            refuse_unused(self, dict.fromkeys(("quantization", "shortlist"), "it is for --to ctranslate2"))
+            refuse_unused(self, dict.fromkeys(("quantization", "shortlist"), "it needs --to ctranslate2"))
 
 
 def main() -> None:
     (args,) = RecipeParser((ExportArguments,)).parse()
-    with exit_on_error("export.py", "repeat the command with --force"):
+    with exit_on_error("repeat the command with --force"):
         run(args)
 
 

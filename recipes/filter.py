@@ -20,14 +20,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from datasets import Dataset
 from rich.table import Table
 
 from vaswani_transformer.data.cleaning import encode_corpus
-from vaswani_transformer.data.corpora import languages_to_score, load_parallel_corpus, resolve_languages
+from vaswani_transformer.data.corpora import load_parallel_corpus
+from vaswani_transformer.data.corpus_languages import choose_languages
 from vaswani_transformer.decoding.saved_model import SavedModel, open_model
 from vaswani_transformer.evaluation.perplexity import nats_of_pairs
 from vaswani_transformer.model.languages_vaswani import Directions
@@ -38,7 +38,7 @@ from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.faults import joined_processes
-from vaswani_transformer.system.files import atomic_directory, atomic_write
+from vaswani_transformer.system.files import atomic_directory, atomic_write, require_new_directory
 from vaswani_transformer.system.messages import errors_begin_with
 from vaswani_transformer.system.processes import main_process_first, on_main_process
 from vaswani_transformer.system.typed_json import Record
@@ -88,13 +88,12 @@ class FilterRecord(Record):
 
 def main() -> None:
     (args,) = RecipeParser((FilterArguments,)).parse()
-    with joined_processes("filter.py", args.timeout_minutes, "repeat the command"):
+    with joined_processes(args.timeout_minutes, "repeat the command"):
         run(args)
 
 
 def run(args: FilterArguments) -> None:
-    if Path(args.output).exists():
-        raise FileExistsError(f"output: {args.output} exists already; name another")
+    require_new_directory("output", args.output)
     models = open_models(args)
     with main_process_first():
         corpus = load_parallel_corpus(args.corpus, *models[0].languages, columns=args.columns)
@@ -106,12 +105,12 @@ def open_models(args: FilterArguments) -> list[DirectedModel]:
     """Open the model, and the reverse model if there is one, without reading their weights.
 
     Raises:
-        ValueError: A model does not translate between the languages; or as from `resolve_languages`.
+        ValueError: A model does not translate between the languages; or as from `choose_languages`.
     """
     check = partial(open_model, task="translation", trust_remote_code=args.trust_remote_code)
     saved = check(args.model)
-    named = languages_to_score([saved.config], [args.corpus], args.source_language, args.target_language)
-    languages = resolve_languages([args.corpus], *named)
+    given = args.source_language, args.target_language
+    languages = choose_languages([args.corpus], *given, [saved.config], is_required=True)
     models = [DirectedModel(saved, languages, Directions(saved.config).tag(*languages))]
     if args.reverse_model is not None:
         saved, languages = check(args.reverse_model, option="reverse_model"), languages[::-1]

@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("corpora", nargs="+", metavar="CORPUS", choices=PUBLIC_CORPORA, help=NAMES, is_shown=True)
     options = parser.read()
     (args,) = parser.fill(options)
-    with exit_on_error("get_data.py", ADVICE):
+    with exit_on_error(ADVICE):
         for name in options.corpora:
             run(name, Path(args.output_dir, name))
 
@@ -71,7 +71,8 @@ def run(name: str, folder: Path) -> None:
         new += 1
     console.print(f"{folder}: {corpus.title}; {new} of {len(corpus.files)} files are new", soft_wrap=True)
     if corpus.archive is not None and (others := other_texts(folder, corpus)):
-        console.print(f"of the archive when it was downloaded, not as pinned: {', '.join(others)}", soft_wrap=True)
+        follow = "these files follow the archive as of its download, and differ from the pinned version"
+        console.print(f"{follow}: {', '.join(others)}", soft_wrap=True)
     console.print(f"source: {corpus.source}\nlicence: {corpus.licence}", soft_wrap=True)
 
 

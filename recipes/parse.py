@@ -37,7 +37,9 @@ class ParsingArguments(DecodingArguments, SearchArguments):
     model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
     input: str | None = option(None, "UTF-8 text (plain, .gz, .bz2, .xz, .zst), a sentence a line.")
     gold: str | None = option(None, "Instead of input: trees in brackets, whose words are parsed and scored.")
-    train: list[str] | None = option(None, "With gold: treebanks of the training, to score without their trees, too.")
+    train: list[str] | None = option(
+        None, "With --gold: the training treebanks; trees that do not occur in them are also scored separately."
+    )
     output: str = option(MISSING, "File of trees to write.")
     overwrite: bool = option(False, "Replace an output file that exists.")
     is_split_into_words: bool = option(False, "Divide sentences of input at white space only.")
@@ -62,7 +64,7 @@ class ParsingArguments(DecodingArguments, SearchArguments):
 
 def main() -> None:
     (args,) = RecipeParser((ParsingArguments,)).parse()
-    with joined_processes("parse.py", args.timeout_minutes, "repeat the command"):
+    with joined_processes(args.timeout_minutes, "repeat the command"):
         run(args)
 
 
@@ -99,7 +101,6 @@ def show(scores: ParserScores) -> None:
         "up to 40 words": scores.up_to_40_words,
         "unseen": scores.unseen,
         "EVALB": scores.evalb,
-        "EVALB, unseen": scores.unseen_evalb,
     }
     for name, score in counted.items():
         if score is not None:

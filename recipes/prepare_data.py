@@ -29,7 +29,7 @@ def main() -> None:
     parser, options = read_training_options(shown=SHOWN)
     data_args, model_args, _ = parser.fill(options)
     started = time.monotonic()
-    with exit_on_error("prepare_data.py", f"repeat the command to continue in {data_args.prepared}"):
+    with exit_on_error(f"repeat the command to continue in {data_args.prepared}"):
         if data_args.prepared is None:
             raise ValueError("prepared: name the directory to prepare the corpora in")
         _, data_args = open_parent(model_args, data_args)

@@ -17,8 +17,9 @@ ones. The report, `report.md`, `table3.json` and `table3.png`, covers all finish
 
 import json
 import signal
-import sys
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import FrameType
@@ -42,10 +43,10 @@ from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.faults import Interrupted, exit_on_error
 from vaswani_transformer.system.files import Json, atomic_write, locked, read_json
 from vaswani_transformer.system.manifests import require_same_origin
-from vaswani_transformer.system.messages import program_name
 
 
 TRAIN = Path(__file__).with_name("train_wmt.py")
+MANIFEST = "sweep.json"
 
 # Options that all trainings share; the sweep sets the others itself.
 KINDS = (DataArguments, ModelArguments, RecipeTrainingArguments)
@@ -74,7 +75,9 @@ class SweepArguments(RecipeTrainingArguments):
     width: float = option(1.0, "Multiplies d_model, d_ff, d_k and d_v of each row.", POSITIVE)
     depth: float = option(1.0, "Multiplies the numbers of layers of each row.", POSITIVE)
     heads: int = option(
-        8, "Heads of the rows that have 8 in the paper, whose d_k and d_v, if they are 64 there, follow.", COUNT
+        8,
+        "Heads of rows with 8 heads in the paper. Where the paper has d_k = d_v = 64, they become d_model / heads.",
+        COUNT,
     )
     parallel: int | None = option(None, "Trainings at once; by default one on each GPU, or one on the CPU.", COUNT)
 
@@ -103,29 +106,29 @@ def main() -> None:
     options, changed = training_options(parser, given)
     directory = Path(args.output_dir)
     data_args = replace(data_args, test=None, prepared=data_args.prepared or str(directory / "data"))
+    manifest = {**vars(args.scale), "precision": args.precision, **options}
     signal.signal(signal.SIGTERM, interrupt)
-    with exit_on_error("reproduce_table3.py", "repeat the command to continue"):
-        directory.mkdir(parents=True, exist_ok=True)
-        with locked(directory / "sweep.json"):
-            manifest = {**vars(args.scale), "precision": args.precision, **options}
-            if (directory / "sweep.json").exists():
-                require_same_origin(
-                    read_json(directory / "sweep.json"),
-                    manifest,
-                    f"output_dir: {directory} holds a sweep that differs in",
-                    "repeat the command that began it to continue it, or choose another directory",
-                )
-            load_corpora(with_languages(data_args), data_args.prepared)
-            # Written after preparing the corpora, so that wrong data options are not recorded.
-            atomic_write(directory / "training.yaml", yaml.safe_dump(changed, allow_unicode=True))
-            atomic_write(directory / "sweep.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
-            try:
-                failed = train_rows(args, data_args.prepared)
-            finally:
-                report(directory, args)
-    if failed:
-        failures = "; ".join(f"{job.name} failed, see {job.log}" for job in failed)
-        sys.exit(f"{program_name('reproduce_table3.py')}: {failures}")
+    with exit_on_error("repeat the command to continue"), open_sweep(directory, manifest):
+        load_corpora(with_languages(data_args), data_args.prepared)
+        # Written after preparing the corpora, so that wrong data options are not recorded.
+        atomic_write(directory / "training.yaml", yaml.safe_dump(changed, allow_unicode=True))
+        atomic_write(directory / MANIFEST, json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+        try:
+            train_rows(args, data_args.prepared)
+        finally:
+            report(directory, args)
+
+
+@contextmanager
+def open_sweep(directory: Path, manifest: dict[str, Json]) -> Iterator[None]:
+    """Lock the directory of a sweep; raises a ValueError if it holds one that differs."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with locked(directory / MANIFEST):
+        if (directory / MANIFEST).exists():
+            what = f"output_dir: {directory} holds a sweep that differs in"
+            advice = "repeat the command that began it to continue it, or choose another directory"
+            require_same_origin(read_json(directory / MANIFEST), manifest, what, advice)
+        yield
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
@@ -161,8 +164,8 @@ def training_options(parser: RecipeParser, given: Namespace) -> tuple[dict[str, 
     return options, changed
 
 
-def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
-    """Train all jobs that are not finished, and return those that failed."""
+def train_rows(args: SweepArguments, prepared: str) -> None:
+    """Train all jobs that are not finished; raises a ValueError that names the jobs that failed."""
     directory = Path(args.output_dir)
 
     def command(job: Job) -> list[str]:
@@ -181,7 +184,8 @@ def train_rows(args: SweepArguments, prepared: str) -> list[Job]:
 
     # Each once, also if it is named twice.
     jobs = [Job(row, seed, directory) for seed in dict.fromkeys(args.seeds) for row in dict.fromkeys(args.rows)]
-    return train_all(jobs, shares(args.use_cpu, args.parallel), command)
+    if failed := train_all(jobs, shares(args.use_cpu, args.parallel), command):
+        raise ValueError("; ".join(f"{job.name} failed, see {job.log}" for job in failed))
 
 
 def finished_runs(directory: Path, row: str) -> dict[int, RunRecord]:

@@ -7,8 +7,8 @@ A model, on files or on a test set by sacreBLEU's name; or existing translations
     python recipes/score.py --hypotheses runs/news.de --source news.en --reference news.de
 
 `--confidence` measures on a development set of at least 200 sentences how quality follows from log-probabilities, and
-keeps it with the model. The pipeline and translate.py with `return_scores` then give each best translation a
-confidence, the chrF to expect:
+stores it in the model's configuration. The pipeline and translate.py with `return_scores` then give each best
+translation a confidence, the chrF to expect:
 
     python recipes/score.py --model runs/demo --source valid.en --reference valid.de --confidence
 
@@ -35,7 +35,7 @@ from accelerate import PartialState
 from rich.table import Table
 from transformers import PreTrainedConfig
 
-from vaswani_transformer.data.corpora import language_in_name, languages_to_score, resolve_languages
+from vaswani_transformer.data.corpus_languages import choose_languages, language_in_name
 from vaswani_transformer.decoding.saved_model import SavedModel, open_model
 from vaswani_transformer.evaluation.confidence import LEAST_SENTENCES, ConfidenceReport
 from vaswani_transformer.evaluation.multi_bleu import paper_tokenizer
@@ -85,7 +85,7 @@ class EvaluationArguments(DecodingArguments):
         None, "Alpha of 6.1, one or several; by default the model's generation_config.", ALPHA
     )
     confidence: bool = option(
-        False, "Measure, on 200 sentences or more, how log-probabilities predict quality, and keep it with the model."
+        False, "Measure, on 200 sentences or more, how log-probabilities predict quality, and store it with the model."
     )
     robustness: bool = option(False, "Score 200 lines with small changes, and count copied strings; first search only.")
     output_dir: str = option("runs/evaluation", "Directory for all results.")
@@ -122,7 +122,7 @@ class EvaluationArguments(DecodingArguments):
 
 def main() -> None:
     (args,) = RecipeParser((EvaluationArguments,)).parse()
-    with joined_processes("score.py", args.timeout_minutes, "repeat the command"), ExitStack() as exit_stack:
+    with joined_processes(args.timeout_minutes, "repeat the command"), ExitStack() as exit_stack:
         run(args, exit_stack)
 
 
@@ -167,11 +167,10 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
 
 def open_test_set(args: EvaluationArguments, configs: list[PreTrainedConfig]) -> TestSet:
     """The test set, in the languages of the options, the models or the suffixes of the files. Collective."""
-    corpora = [[args.source or "-", reference] for reference in args.reference or ()]
-    source, target = languages_to_score(configs, corpora, args.source_language, args.target_language)
+    corpora, source = [[args.source or "-", reference] for reference in args.reference or ()], args.source_language
     if not configs and args.test_set is None:  # nothing depends on the source's language
         source = source or language_in_name(args.source or "") or "und"
-    languages = resolve_languages(corpora, source, target)
+    languages = choose_languages(corpora, source, args.target_language, configs, is_required=True)
     paper_tokenizer(base_language(languages[1]))  # refuses an unknown language now, not after translating
     if args.test_set is None:
         return on_main_process(lambda: read_test_set(args.source, args.reference, languages))

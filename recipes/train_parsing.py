@@ -9,10 +9,9 @@ model, its tokenizer and model card, `all_results.json`, `parses.test.txt` and a
 signals and `--resume` are handled as in train_wmt.py.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
@@ -23,10 +22,10 @@ from transformers import GenerationConfig, PreTrainedTokenizerBase
 from vaswani_transformer.data.corpora import evenly_spaced
 from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.evaluation.perplexity import perplexity
-from vaswani_transformer.model.parse_sequence_vaswani import Parse, ParseLabels
+from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
 from vaswani_transformer.model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig
 from vaswani_transformer.options.arguments import ALPHA, BEAMS, COUNT, Interval, option, refuse_unused
-from vaswani_transformer.options.data import DataArguments, TreebankOptions
+from vaswani_transformer.options.data import DataArguments, PreparationOptions, TreebankOptions
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.parsing.model_card import write_parsing_card
@@ -41,15 +40,15 @@ from vaswani_transformer.parsing.scoring import (
 from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.processes import main_process_first, start_processes
+from vaswani_transformer.system.launcher import start_processes
+from vaswani_transformer.system.processes import main_process_first
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
 @dataclass(frozen=True)
-class ParsingArguments(TreebankOptions, DataArguments):
+class ParsingArguments(PreparationOptions, TreebankOptions):
     """Treebanks, vocabulary, and the search."""
 
-    target_language: str = option("parse", "Internal target language; do not change.", decides="data")
     shared_vocabulary: bool = option(
         False, "Share one matrix by words and labels, as for translation (3.4).", decides="weights"
     )
@@ -60,7 +59,7 @@ class ParsingArguments(TreebankOptions, DataArguments):
     num_beams: int = option(21, "Beams of the search (6.3).", BEAMS, decides=None)
     length_penalty: float = option(0.3, "Alpha of the search (6.3).", ALPHA, decides=None)
     max_new_tokens_over_source: int = option(
-        300, "Labels that a parse may have more than its sentence pieces.", COUNT, decides=None
+        300, "Longest parse: sub-words of the sentence plus this many labels.", COUNT, decides=None
     )
     curve_sentences: int = option(
         0,
@@ -70,12 +69,21 @@ class ParsingArguments(TreebankOptions, DataArguments):
     )
 
 
+KINDS = (ParsingArguments, ModelArguments, RecipeTrainingArguments)
+
+# Options of translation that parsers lack, and what to do instead.
+REFUSED = {
+    "model": "parsers are trained from random weights; leave it out",
+    **dict.fromkeys(("eval_bleu", "length_penalties"), "parsers are scored by F1; leave it out"),
+}
+
+
 def main() -> None:
-    parser = RecipeParser((ParsingArguments, ModelArguments, RecipeTrainingArguments))
+    parser = RecipeParser(KINDS, shown={field.name for kind in KINDS for field in fields(kind)} - REFUSED.keys())
     options = parser.read()
-    start_processes("train_parsing.py", options)
+    start_processes(options)
     data_args, model_args, args = parser.fill(options)
-    with training_run("train_parsing.py", args) as run:
+    with training_run(args) as run:
         train_and_score(data_args, model_args, args, run)
 
 
@@ -83,7 +91,7 @@ def train_and_score(
     data_args: ParsingArguments, model_args: ModelArguments, args: RecipeTrainingArguments, run: TrainingRun
 ) -> None:
     refuse_unused_options(data_args, model_args, args)
-    config = model_args.configure(*data_args.languages, VaswaniParsingConfig)
+    config = model_args.configure(data_args.source_language, PARSE, VaswaniParsingConfig)
     with main_process_first():
         corpora = parallel_corpora(data_args)
     data = run.load(corpora, config)
@@ -94,7 +102,8 @@ def train_and_score(
     gold = {split: load(corpora.sources[split][0]) for split in data.text}
     set_search(trainer.model.generation_config, data_args)
 
-    results = run.train(trainer, data_args, data)
+    options = {**vars(data_args), "target_language": PARSE, "dataset_config": None}  # every record has these two
+    results = run.train(trainer, options, data)
     scores: dict[str, ParsingSplit] = {}
     parses: dict[str, list[Parse]] = {}
     for name, (split, directory) in run.models_to_score(data.text).items():
@@ -120,30 +129,25 @@ def refuse_unused_options(
         raise ValueError("train: give a treebank to train on, such as `train: [wsj-02-21.mrg]`")
     if data_args.curve_sentences and not data_args.validation:
         raise ValueError("curve_sentences: there is no validation set; give validation, or leave it out")
-    mixing = ("replay", "replay_ratio", "synthetic", "synthetic_ratio", "replay_test")
-    vocabulary = ("tokenizer", "tokenizer_model", "tokenizer_sample", "min_frequency")
-    instead = {
-        **dict.fromkeys(mixing, "silver and gold_copies mix treebanks"),
-        **dict.fromkeys(vocabulary, "byte pairs are learned from all trees; leave it out"),
-        **dict.fromkeys(("target_language", "both_directions"), "parsers have no other; leave it out"),
-        "augment": "trees are not changed; leave it out",
-    }
-    refuse_unused(data_args, instead)
-    refuse_unused(model_args, {"model": "parsers are trained from random weights; leave it out"})
-    refuse_unused(args, dict.fromkeys(("eval_bleu", "length_penalties"), "parsers are scored by F1; leave it out"))
+    for arguments in (model_args, args):
+        refuse_unused(arguments, REFUSED)
 
 
-def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
-    """The arguments with parallel corpora and their vocabulary in place of treebanks."""
+def parallel_corpora(data_args: ParsingArguments) -> DataArguments:
+    """The treebanks as parallel corpora, with their vocabulary."""
     prepared = Path(data_args.prepared) if data_args.prepared else None
     corpora = prepare_treebank(prepared and prepared / "treebank", data_args)
-    return dataclasses.replace(
-        data_args,
+    shared = {field.name: getattr(data_args, field.name) for field in fields(PreparationOptions)}
+    shared["prepared"] = str(prepared / "encoded") if prepared else None
+    return DataArguments(
+        **shared,
+        source_language=data_args.source_language,
+        target_language=PARSE,
         train=corpora["train"],
         validation=corpora.get("validation"),
         test=corpora.get("test"),
         tokenizer=str(Path(corpora["train"][0]).with_name("tokenizer")),
-        prepared=str(prepared / "encoded") if prepared else None,
+        vocab_size=data_args.vocab_size,
     )
 
 

@@ -57,14 +57,15 @@ from vaswani_transformer.runs.scoring import (
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.runs.verdict import find, next_step
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.processes import on_main_process, start_processes
+from vaswani_transformer.system.launcher import start_processes
+from vaswani_transformer.system.processes import on_main_process
 
 
 def main() -> None:
     parser, options = read_training_options()
-    start_processes("train_wmt.py", options)
+    start_processes(options)
     data_args, model_args, args = parser.fill(options)
-    with training_run("train_wmt.py", args) as run:
+    with training_run(args) as run:
         train_and_score(data_args, model_args, args, run)
 
 
@@ -80,7 +81,7 @@ def train_and_score(
         args.fit(config.d_model, data)
     trainer = run.make_trainer(config, data, model)
 
-    results = run.train(trainer, replace(data_args, datasets=hub_datasets(data_args)), data)
+    results = run.train(trainer, {**vars(data_args), "datasets": hub_datasets(data_args)}, data)
     scores, translations, robustness = {}, {}, None
     for name, (split, directory) in run.models_to_score(data.text, parent).items():
         languages = data_args.languages[::-1] if split.endswith("_reverse") else data_args.languages

@@ -87,7 +87,7 @@ class TranslateArguments(TranslationOptions):
 
 def main() -> None:
     (args,) = RecipeParser((TranslateArguments,)).parse()
-    with joined_processes("translate.py", args.timeout_minutes, ADVICE):
+    with joined_processes(args.timeout_minutes, ADVICE):
         if PartialState().num_processes > 1 and (args.is_stream or args.shard is not None):
             raise ValueError("output: several processes can only translate a file into a file; start a single one")
         if args.is_stream:
@@ -125,7 +125,7 @@ def translate_shard(args: TranslateArguments, shard: str) -> None:
     """Translate one range of lines, such as "3/100", the fourth of a hundred."""
     match = re.fullmatch(r"(\d+)/(\d+)", shard)
     if match is None or not int(match[1]) < int(match[2]) < 100_000:  # the names have five digits
-        raise ValueError(f"shard: must be a number from 0 and that of all shards, such as 3/100, is {shard}")
+        raise ValueError(f"shard: must be NUMBER/COUNT with NUMBER below COUNT, such as 3/100, is {shard}")
     number = int(match[1])
     translation = ShardedTranslation(args, int(match[2]), overwrite=args.overwrite)
     with locked(translation.path(number), "shard"):
@@ -174,7 +174,7 @@ def name_faster_engine(args: TranslateArguments, model_type: str, lines: int) ->
 
 
 def choose_precision(args: TranslateArguments, translation: ShardedTranslation) -> Precision:
-    """The precision that translates the first lines clearly fastest; "auto" if it is that of the saved weights."""
+    """Choose the precision that translates a sample clearly fastest; "auto" keeps that of the saved weights."""
     precisions, models = usable_precisions(PartialState().device), translation.models
     if args.engine is not None or len(translation.lines) < WORTH_MEASURING or len(precisions) == 1:
         return "auto"

@@ -38,6 +38,7 @@ def text(tmp_path) -> Path:
         ("decode --device cuda", "device: there is no CUDA device"),
         ("train --source {folder}/text.en --target {folder}/text.en --sizes huge", "sizes: must be of .*, is huge"),
         ("train --source a --target a --release {folder}", "release: .* is no checkout of this package"),
+        ("compiled --source a --target a --size huge", "size: invalid choice: 'huge'"),
         ("speedrun --training a --change a --seeds 1 2 1 --validation v v --test t t", "seeds: .*, got 1 2 1"),
         ("table1 --max_length 16", "max_length, max_width: must be at least 32 and 64"),
     ],
@@ -79,7 +80,7 @@ def test_decode_measures_each_system_in_batches_of_each_size(trained, tokenizer,
     model, output = save_model(tmp_path / "model", trained, tokenizer), tmp_path / "out"
     texts = write_pairs(phrasebook("validation")[:16], tmp_path / "text", tmp_path / "references")
     call_recipe("export.py", "--model", model, "--output", tmp_path / "exported", "--shortlist", *texts)
-    options = ("--rounds", 1, "--batch_sizes", 3, 16, "--output", output, "--exports", tmp_path / "exported")
+    options = ("--seconds", 0.01, "--batch_sizes", 3, 16, "--output", output, "--exports", tmp_path / "exported")
     call_recipe("benchmarks/decode.py", "--model", model, "--text", texts[0], "--references", texts[1], *options)
     greedy, beam = recipe_module("benchmarks/decode.py").DecodeRecord.load(output / "decode.json").results
     names = list(dict.fromkeys(row.system for row in greedy.rows))
@@ -203,6 +204,7 @@ def test_a_speedrun_is_a_record_if_it_is_good_within_the_budget_and_faster():
     cells = [[cell.strip() for cell in line.split("|")[1:]] for line in report.splitlines() if line.startswith("| ")]
     assert [row[:2] for row in cells[1:]] == [[mark, str(row)] for row, (mark, *_) in enumerate(lines)]
     assert [row[5] for row in cells[-3:-1]] == ["38.80", "39.49"]
+    assert [letter for letter, *_ in speedrun.lettered(entries * 4)][25:27] == ["Z", "A1"]
     assert cells[-2][3:5] == ["15.0 (15.0 to 15.0)", "40.00 (39.70 to 40.30)"]
 
 
@@ -232,6 +234,9 @@ def test_a_speedrun_trains_each_seed_and_scores_with_one_alpha(tmp_path, lively_
     words = option_words({**options, "output": tmp_path / "out", "validation": files, "test": files})
     for _ in range(2):  # the second line replaces the first
         call_recipe("benchmarks/speedrun.py", *words)
+    with monkeypatch.context() as patch:
+        patch.setattr("vaswani_transformer.experiments.sweep.train_all", lambda jobs, *_: jobs[:1])
+        assert "training: failed for three-seeds-fast, seed 1; see " in refusal("benchmarks/speedrun.py", *words)
     (entry,) = recipe_module("benchmarks/speedrun.py").SpeedrunRecord.load(tmp_path / "out" / "speedrun.json").entries
     directory = tmp_path / "runs" / "three-seeds-fast" / "seed-2"
     assert commands[1].endswith(f"--seed 2 --output_dir {directory} --use_cpu --processes 2")

@@ -66,9 +66,9 @@ def test_the_installed_command_runs_the_installed_recipes(wheel, tmp_path):
     assert checked(*vaswani, "--version", folder=installed, **without_torch) == f"vaswani_transformer {__version__}\n"
     assert "--num_beams" in shown
     (tmp_path / "torch.py").unlink()
-    positions = ["visualize", "--picture", "positions", "--d_model", "16", "--output", "positions.svg"]
-    checked(*vaswani, *positions, folder=tmp_path, **there)
-    assert (tmp_path / "positions.svg").is_file()
+    model = ["--model", REPOSITORY / "model_cards" / "tatoeba-de-en", "--target_language", "en"]
+    checked(*vaswani, "visualize", *model, "--source", "Ja.", "--output", "a.svg", folder=tmp_path, **there)
+    assert (tmp_path / "a.svg").is_file()
 
 
 def test_pip_commands_name_packages_and_extras_that_exist():

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import re
 import sys
 import unicodedata
@@ -10,10 +11,12 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
+import torch
 from helpers import Terminal, call_recipe, start_python
 from rich.table import Table
 from safetensors import SafetensorError
 
+from vaswani_transformer.system import processes
 from vaswani_transformer.system.console import PlainConsole, ProgressBar
 from vaswani_transformer.system.faults import Interrupted, exit_on_error, joined_processes
 from vaswani_transformer.system.messages import printable
@@ -26,6 +29,7 @@ HOSTILE = [
     ":smile:",
     "\x1b]0;title\x07\x1b[2J",
     "\x9b31m",
+    "\u202eabc",
     "\ud800",
 ]
 
@@ -47,17 +51,20 @@ def test_text_is_shown_as_it_is_wherever_it_stands(text):
 
 
 def test_line_feeds_tabs_and_all_scripts_stay():
-    text = "a\tb\nΑθήνα 東京 \u202bעברית\u202c 🙂"
+    text = "a\tb\nΑθήνα 東京 \u200fעברית 🙂"
     assert printable(text) is text
 
 
-def test_lines_are_broken_in_terminals_alone():
+def test_lines_are_broken_in_terminals_alone(monkeypatch):
     name, table = "/a b/" + "ö" * 300, Table("name")
     table.add_row(name)
-    lines = [line.strip() for line in shown(name, table, _environ={}).splitlines()]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    lines = [line.strip() for line in shown(name, table).splitlines()]
     assert lines == [name, "name", name]  # a table without a frame
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
     for terminal in ({"force_terminal": True, "color_system": None}, {}):
-        text = shown(name, table, **terminal, _environ={"COLUMNS": "40"})
+        text = shown(name, table, **terminal)
         assert max(map(len, text.splitlines())) == 40
 
 
@@ -71,7 +78,7 @@ def test_a_bar_is_for_terminals(stream, disable):
 
 def test_a_warning_begins_a_line_while_a_bar_is_shown(monkeypatch):
     monkeypatch.setattr(sys, "stderr", screen := Terminal())
-    with exit_on_error("some.py"), ProgressBar([1, 2], "Counting") as bar:
+    with exit_on_error(), ProgressBar([1, 2], "Counting") as bar:
         for _ in bar:
             logging.getLogger("vaswani_transformer.some").warning("a warning")
     lines = re.split(r"[\r\n]", screen.getvalue())
@@ -82,6 +89,7 @@ def test_a_warning_begins_a_line_while_a_bar_is_shown(monkeypatch):
 ENDS = [
     (ValueError("file x,\n line 3"), 1, "file x, line 3"),
     (FileNotFoundError(2, "No such file", "x"), 1, "there is no file or directory x"),
+    (FileNotFoundError(2, "", "data/a/x"), 1, "there is no file or directory data/a/x; `vaswani data --help` names"),
     (PermissionError(13, "Permission denied", "x"), 1, "x: Permission denied"),
     (OSError(28, "No space left on device"), 1, "No space left on device"),
     (HTTPError("http://x", 404, "Not Found", Message(), None), 1, "HTTP Error 404: Not Found"),
@@ -94,10 +102,11 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize("handler", [exit_on_error, lambda name, advice: joined_processes(name, 1.0, advice)])
+@pytest.mark.parametrize("handler", [exit_on_error, lambda advice: joined_processes(1.0, advice)])
 @pytest.mark.parametrize(("error", "status", "line"), ENDS, ids=lambda value: type(value).__name__)
-def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, status, line, capsys):
-    with pytest.raises(SystemExit) as stop, handler("some.py", "repeat it"):
+def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, status, line, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["folder/some.py"])
+    with pytest.raises(SystemExit) as stop, handler("repeat it"):
         raise error
     shown = capsys.readouterr().err.strip() if status != 1 else str(stop.value)
     assert shown.startswith(f"some.py: {line}")
@@ -107,8 +116,19 @@ def test_an_error_that_is_no_bug_ends_a_program_with_one_line(handler, error, st
 
 @pytest.mark.parametrize("error", [RuntimeError("shapes"), KeyError("x")])
 def test_a_bug_keeps_its_traceback(error):
-    with pytest.raises(type(error)), exit_on_error("some.py"):
+    with pytest.raises(type(error)), exit_on_error():
         raise error
+
+
+def test_of_several_ranks_with_the_same_line_one_prints_it(monkeypatch, capsys):
+    store = torch.distributed.HashStore()
+    monkeypatch.setattr(processes, "_store", lambda: store)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    for message in ("no memory", "no memory", "no disk"):
+        with pytest.raises(SystemExit), exit_on_error():
+            raise ValueError(message)
+    assert [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines()] == ["no memory", "no disk"]
 
 
 def test_recipes_end_with_one_line_when_their_output_is_full(saved_model, tmp_path, monkeypatch):
@@ -120,7 +140,7 @@ def test_recipes_end_with_one_line_when_their_output_is_full(saved_model, tmp_pa
 
 @pytest.mark.system
 def test_a_closed_pipe_ends_a_program_without_a_word():
-    code = "from vaswani_transformer.system.faults import exit_on_error\nwith exit_on_error('x'): print(100_000 * 'x')"
+    code = "from vaswani_transformer.system.faults import exit_on_error\nwith exit_on_error(): print(100_000 * 'x')"
     with start_python(["-c", code]) as process:
         process.stdout.close()
         assert process.stderr.read() == ""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vaswani_transformer.data import sources
-from vaswani_transformer.data.corpora import evenly_spaced, load_parallel_corpus, resolve_languages
+from vaswani_transformer.data.corpora import evenly_spaced, load_parallel_corpus
 from vaswani_transformer.data.phrasebook import SPLIT_SIZES, phrasebook
 from vaswani_transformer.data.sources import EmbeddedCorpus, HubDataset, Tables, TextFiles, find_source
 from vaswani_transformer.data.supplement import supplement
@@ -55,7 +55,7 @@ def test_other_names_are_datasets_of_the_hub(monkeypatch, is_nested, streaming):
 
     asked: list[tuple] = []
     monkeypatch.setattr("vaswani_transformer.data.sources.load_dataset", load_dataset)
-    assert load("wmt/wmt14", split="validation", config_name="de-en", streaming=streaming) == PAIRS
+    assert load("wmt/wmt14", split="validation", config="de-en", streaming=streaming) == PAIRS
     assert asked == [(("wmt/wmt14", "de-en"), {"split": "validation", "streaming": streaming})]
 
 
@@ -113,6 +113,7 @@ def test_embedded_corpora_are_in_english_and_german_alone(name, corpus):
     assert load(name, split="test") == pairs
     assert load(name, split="test", languages=("de", "en")) == [pair[::-1] for pair in pairs]
     assert error_of(name, languages=("en", "fr")) == f"{name}: is in English and German, en and de, not en and fr"
+    assert error_of(name, split="dev") == f"{name}: has no split 'dev', only train, validation, test"
 
 
 def test_a_changed_supplement_is_read_again(monkeypatch):
@@ -181,59 +182,3 @@ def test_files_that_are_no_table_and_no_pair_of_texts_are_refused(folder):
 def test_a_corpus_without_sentences_is_refused_with_the_names_of_its_files(folder):
     names = [folder.lines(f"a.{side}.gz", ["", " "]) for side in ("en", "de")]
     assert error_of(*names).startswith(f"{' and '.join(names)}: the corpus is empty; give files with at least one")
-
-
-# Languages.
-
-
-@pytest.mark.parametrize("names", [("a.de", "a.en"), ("x.de.gz", "b"), ("b", "en-de.en"), ("de.txt", "en.txt")])
-def test_files_named_after_another_language_are_refused(names):
-    source, target = f"source_language: is en, but {names[0]} is in de", f"target_language: is de, but {names[1]} is in"
-    with pytest.raises(ValueError, match=f"^({source}|{target})"):
-        resolve_languages([names], "en", "de")
-    assert resolve_languages([names], "de", "en") == ("de", "en")
-
-
-@pytest.mark.parametrize(
-    ("corpora", "named", "languages"),
-    [
-        ([["train.en", "train.fr"]], (None, None), ("en", "fr")),
-        ([["x.pt_BR.gz", "x.zh-TW.txt.xz"]], (None, None), ("pt_BR", "zh-TW")),
-        ([["x.src", "x.tgt"], ["v.fr", "v.en"]], (None, None), ("fr", "en")),
-        ([["x.src", "x.fr"]], ("en_GB", None), ("en_GB", "fr")),
-        ([["TRAIN.EN.GZ", "train.DE.Txt"]], (None, None), ("en", "de")),
-        ([["x.eng", "x.zho_Hant.gz"]], (None, None), ("eng", "zho_Hant")),
-        ([["x.eng_Latn", "x.yue"]], ("en", None), ("en", "yue")),
-        ([["x.new", "x.in"], ["x.eng", "x.deu"]], (None, None), ("eng", "deu")),
-        ([["a.jsonl", "b.csv"], ["phrasebook"], ["some/dataset"]], ("nl", "eo"), ("nl", "eo")),
-        ([["a.en", "a.de"]], ("source", "target"), ("source", "target")),
-    ],
-)
-def test_languages_are_those_that_suffixes_say_unless_named(corpora, named, languages):
-    assert resolve_languages(corpora, *named) == languages
-
-
-@pytest.mark.parametrize(
-    ("named", "message"),
-    [
-        (("english", "de"), "source_language: english is the name of a language; give its code, en"),
-        (("en", "German"), "target_language: German is the name of a language; give its code, de"),
-    ],
-)
-def test_a_language_is_given_by_its_code(named, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        resolve_languages([["a.txt", "b.txt"]], *named)
-
-
-@pytest.mark.parametrize(
-    ("files", "named", "missing"),
-    [
-        (["a.src", "a.tgt"], (None, None), "source_language, target_language"),
-        (["a.src", "a.de"], (None, None), "source_language"),
-        (["a.src", "a.tgt"], ("en", None), "target_language"),
-        (["some/dataset"], (None, "en"), "source_language"),
-    ],
-)
-def test_languages_that_nothing_says_are_asked_for(files, named, missing):
-    with pytest.raises(ValueError, match=f"^{missing}: cannot .* give --{missing.replace(', ', ' and --')}$"):
-        resolve_languages([files], *named)

@@ -80,7 +80,7 @@ def test_alternatives_to_a_word_keep_the_words_before_it(translator, tokenizer):
 
 def test_a_chosen_translation_is_shown_with_its_scores(translator):
     (shown,) = translator.translate("The old man reads a book.", None)
-    same = Alternative(0, 1.0, tuple(shown.translation.token_ids[1:]), shown.translation.text)
+    same = Alternative(1.0, tuple(shown.translation.token_ids[1:]), shown.translation.text)
     chosen = translator.choose(shown, same).translation
     assert chosen.token_ids == shown.translation.token_ids
     assert chosen.score.words == shown.translation.score.words

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +17,7 @@ from helpers import TINY, TRAIN_WMT, call_recipe, free_port, option_words, start
 from safetensors.torch import load_file
 
 from vaswani_transformer.runs.records import RunRecord
-from vaswani_transformer.system import processes, processor
+from vaswani_transformer.system import processor
 from vaswani_transformer.system.processor import available_cores
 from vaswani_transformer.training.checkpoints import checkpoint_damage, list_checkpoints
 
@@ -34,82 +33,6 @@ def wait_for(condition: Callable[[], object]) -> None:
 
 
 # Processes that a training starts.
-
-
-@pytest.fixture
-def machine(monkeypatch):
-    """Sets the cores of the machine; returns the environments of the processes that are started."""
-    monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
-    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
-    monkeypatch.setattr(processes, "_started", [])
-    started = []
-    monkeypatch.setattr(subprocess, "Popen", lambda command, env, **_: started.append((command, env)))
-
-    def choose(available: int, threads: int) -> list:
-        monkeypatch.setattr(processes, "available_cores", lambda: available)
-        monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-        return started
-
-    return choose
-
-
-def options(**changes: object) -> Namespace:
-    budget = {"source_tokens": 25000, "target_tokens": 25000, "max_length": 256}
-    return Namespace(**{"processes": None, "virtual_ranks": None, "use_cpu": False, **budget, **changes})
-
-
-@pytest.mark.parametrize(
-    ("available", "threads", "changes", "count", "threads_each"),
-    [
-        (64, 4, {}, 4, 1),  # OMP_NUM_THREADS
-        (3, 64, {}, 3, 1),  # a container's limit
-        (64, 64, {}, 8, 8),
-        (64, 64, {"virtual_ranks": 5}, 5, 12),
-        (8, 8, {"target_tokens": 1500}, 5, 1),  # a batch has five sentences of 256 tokens
-        (8, 8, {"source_tokens": 255}, 1, 8),
-        (8, 8, {"source_tokens": None, "target_tokens": None}, 8, 1),  # fine-tuning takes them from the corpus
-        (8, 8, {"source_tokens": 1500, "processes": 8}, 8, 1),
-        (4, 4, {"processes": 2}, 2, 2),
-        (4, 4, {"processes": 1}, 1, 4),
-    ],
-)
-def test_one_process_a_core(machine, monkeypatch, capsys, available, threads, changes, count, threads_each):
-    monkeypatch.setattr(sys.modules["__main__"], "COMMAND", "vaswani train", raising=False)
-    started = machine(available, threads)
-    processes.start_processes("train_wmt.py", options(**changes))
-    assert [int(environment["RANK"]) for _, environment in started] == [*range(1, count)]
-    assert all(environment["OMP_NUM_THREADS"] == str(threads_each) for _, environment in started)
-    assert [command for command, _ in started] == [[sys.executable, *sys.orig_argv[1:]]] * (count - 1)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == (count > 1)
-    if lines:
-        assert lines[0].startswith(f"vaswani train: {count} processes of ")
-        assert os.environ["RANK"] == "0"
-
-
-def test_the_recipe_by_its_path_names_the_faster_option(machine, capsys):
-    started = machine(2, 2)
-    processes.start_processes("train_wmt.py", options())
-    assert not started
-    assert capsys.readouterr().err == "train_wmt.py: trains in one process on 2 cores; --processes 2 may be faster\n"
-
-
-@pytest.mark.parametrize(
-    ("variable", "has_gpu", "changes", "count"),
-    [
-        ("WORLD_SIZE", False, {}, 0),
-        ("TORCHELASTIC_RUN_ID", False, {}, 0),
-        ("ACCELERATE_MIXED_PRECISION", False, {}, 0),
-        ("OTHER", True, {}, 0),
-        ("OTHER", True, {"use_cpu": True}, 1),
-    ],
-)
-def test_processes_of_a_launcher_and_of_gpus_are_left_to_it(machine, monkeypatch, variable, has_gpu, changes, count):
-    started = machine(2, 2)
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: has_gpu)
-    os.environ[variable] = "2"
-    processes.start_processes("train_wmt.py", options(processes=2, **changes))
-    assert len(started) == count
 
 
 @pytest.mark.parametrize(
@@ -291,28 +214,6 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-ENDS_EARLY = """
-import os, sys
-from argparse import Namespace
-from datetime import timedelta
-from vaswani_transformer.system.processes import join_process_group, start_processes
-if os.environ.get("RANK") == "1":
-    sys.exit("no memory")
-start_processes("script.py", Namespace(processes=2, use_cpu=True))
-join_process_group(True, timedelta(minutes=30))
-"""
-
-
-@pytest.mark.system
-def test_a_started_process_that_ends_before_the_training_is_not_waited_for(tmp_path: Path) -> None:
-    process = start_python([write(tmp_path / "script.py", ENDS_EARLY)])
-    _, errors = process.communicate(timeout=BOUND)
-    assert process.returncode == 1
-    *_, error, line = errors.splitlines()
-    assert error == "no memory"
-    assert line.startswith("script.py: a process that divides the batches ended before the training; ")
-
-
 # Ranks of a launcher, and their main process.
 
 JOINS = """
@@ -330,7 +231,7 @@ WAITS = """
 import os, time, torch
 from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.processes import main_process_first, on_main_process
-with joined_processes('script.py', 0.1, 'repeat the command'):
+with joined_processes(0.1, 'repeat the command'):
     assert on_main_process(lambda: time.sleep(8) or 'result') == 'result'
     with main_process_first():
         print(time.monotonic(), flush=True)

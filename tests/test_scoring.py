@@ -17,9 +17,9 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation.test_sets import TestSet
 from vaswani_transformer.runs.scoring import Translations, ValidationBleu, score_systems
 from vaswani_transformer.system.faults import Interrupted
-from vaswani_transformer.system.signals import SignalCheckpoint
 from vaswani_transformer.training.callbacks import EarlyStopping
 from vaswani_transformer.training.schedule import NoamSchedule
+from vaswani_transformer.training.signals import SignalCheckpoint
 
 
 pytestmark = pytest.mark.system

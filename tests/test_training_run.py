@@ -9,8 +9,8 @@ from vaswani_transformer import CheckpointAveraging, VaswaniConfig
 from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.fine_tuning import FineTuningArguments
 from vaswani_transformer.runs.training_run import TrainingRun
-from vaswani_transformer.system.signals import SignalCheckpoint
 from vaswani_transformer.training.schedule import WarmupCooldown
+from vaswani_transformer.training.signals import SignalCheckpoint
 
 
 @pytest.fixture

@@ -279,7 +279,7 @@ def error(run, monkeypatch):
         ("--input {folder}/latin-1.txt --output {folder}/out", "{folder}/latin-1.txt, line 10: not UTF-8"),
         ("--input {folder}/latin-1.txt --output {folder}/latin-1.txt --overwrite", "latin-1.txt is the input too"),
         ("--input {folder}/latin-1.txt --column en", "column: {folder}/latin-1.txt is text"),
-        ("--input {folder}/latin-1.txt --output {folder}/out --shard 3/3", "shard: must be a number from 0 and that"),
+        ("--input {folder}/latin-1.txt --output {folder}/out --shard 3/3", "shard: must be NUMBER/COUNT"),
     ],
 )
 def test_what_cannot_be_done_is_said_before_the_model_is_loaded(error, tmp_path, options, message):

@@ -1,5 +1,6 @@
 """Translation memories yield the segments that were written, without mark-up, in bounded memory."""
 
+import gzip
 import tracemalloc
 from pathlib import Path
 
@@ -87,7 +88,7 @@ def test_memory_does_not_grow_with_the_file(folder):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"", "no element found: line 1"),
+        (b"", "not XML (no element found: line 1"),
         (body(unit("a & b")), "not well-formed (invalid token): line 3"),
         (b'<?xml version="1.0" encoding="shift_jis"?><tmx/>', "multi-byte encodings are not supported"),
         (body(unit("&a;"), '<!DOCTYPE tmx [<!ENTITY a "b">]>\n'), "EntitiesForbidden"),
@@ -99,3 +100,9 @@ def test_a_malformed_memory_is_an_error_that_names_the_file(folder, content, com
     message = error_of(name)
     assert message.startswith(f"{name}: ")
     assert complaint in message
+
+
+def test_a_cut_archive_is_named_as_one(folder):
+    whole = gzip.compress(body("".join(unit(f"word {number}") for number in range(1000))))
+    name = folder.raw("a.tmx.gz", whole[: len(whole) // 2])
+    assert error_of(name).startswith(f"{name}: not a whole .gz file")

@@ -58,7 +58,7 @@ def run_benchmark(
     `measure` yields the result, or results that replace each other, so that an interruption leaves the last one.
     """
     (args,) = RecipeParser((arguments,)).parse()
-    with exit_on_error(f"{name}.py"):
+    with exit_on_error():
         output = Path(args.output)
         output.mkdir(parents=True, exist_ok=True)
         for result in measure(args):

@@ -11,14 +11,15 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from benchmark import headline, run_benchmark
 from matplotlib.figure import Figure
 from torch._dynamo.utils import counters
-from train import SIZES, CorpusArguments, model_sizes, prepare
+from train import CorpusArguments, model_sizes, prepare
 from train_worker import WARMUP, Work
-from transformers import TrainerCallback, set_seed
+from transformers import set_seed
 
 from vaswani_transformer import NoamSchedule, VaswaniForConditionalGeneration, VaswaniTrainer, VaswaniTrainingArguments
 from vaswani_transformer.experiments.reports import markdown_table
@@ -35,7 +36,7 @@ LOGGING_STEPS = 10
 class Arguments(CorpusArguments):
     """Options of the benchmark."""
 
-    size: str = option("tiny", f"Size of the model, of {', '.join(SIZES)}.")
+    size: Literal["tiny", "small", "base"] = option("tiny", "Size of the model.")
     bf16: bool = option(False, "Compute in bfloat16 where autocast does.")
     steps: int = option(300, "Steps of each training.", COUNT)
     backend: str = option("inductor", "Backend of torch.compile; inductor needs a compiler.")
@@ -70,25 +71,19 @@ class CompiledRecord(Record):
     compiled: Training
 
 
-class Watch(TrainerCallback):
-    """Notes the shapes of micro-batches, and the number of graphs after each epoch."""
-
-    def __init__(self) -> None:
-        self.shapes: set[tuple[int, int, int]] = set()
-        self.graphs: list[int] = []
-
-    def on_epoch_end(self, *_: object, **__: object) -> None:
-        self.graphs.append(counters["stats"]["unique_graphs"])
-
-
 class WatchedTrainer(VaswaniTrainer):
-    """A trainer that shows its micro-batches to `watch`."""
+    """A trainer that notes the shapes of micro-batches, and the number of graphs at the end of each epoch."""
 
-    watch: Watch
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.shapes: set[tuple[int, int, int]] = set()
+        self.graphs: dict[int, int] = {}  # by epoch
 
     def training_step(self, model: torch.nn.Module, inputs: dict[str, torch.Tensor], *args: object) -> torch.Tensor:
-        self.watch.shapes.add((*inputs["input_ids"].shape, inputs["labels"].shape[1]))
-        return super().training_step(model, inputs, *args)
+        self.shapes.add((*inputs["input_ids"].shape, inputs["labels"].shape[1]))
+        loss = super().training_step(model, inputs, *args)
+        self.graphs[int(self.state.epoch or 0)] = counters["stats"]["unique_graphs"]
+        return loss
 
 
 def train(args: Arguments, work: Work, is_compiled: bool) -> Training:
@@ -98,21 +93,19 @@ def train(args: Arguments, work: Work, is_compiled: bool) -> Training:
     options = work.options(str(Path(work.data, "run"))) | {"max_steps": args.steps, "logging_steps": LOGGING_STEPS}
     if is_compiled:
         options |= {"torch_compile": True, "torch_compile_backend": args.backend}
-    watch = Watch()
     trainer = WatchedTrainer(
         VaswaniForConditionalGeneration(work.config()),
         VaswaniTrainingArguments(**options, source_tokens=args.tokens, target_tokens=args.tokens),
         train_dataset=work.corpus(),
         processing_class=work.tokenizer(),
-        callbacks=[NoamSchedule(WARMUP), watch],
+        callbacks=[NoamSchedule(WARMUP)],
     )
-    trainer.watch = watch
     trainer.train()
     logs = [log for log in trainer.state.log_history if "nll_loss" in log]
     return Training(
         losses=[log["nll_loss"] for log in logs],
-        shapes=len(watch.shapes),
-        graphs=watch.graphs,
+        shapes=len(trainer.shapes),
+        graphs=[*trainer.graphs.values()],
         padding_share=trainer.batch_sampler.padding_share,
         target_tokens_per_second=[log["target_tokens_per_second"] for log in logs],
     )

@@ -10,15 +10,15 @@ export, with and without its shortlist. Translations have at most 50 tokens more
 than the longest source of the batch.
 
 Each system translates everything with each of `--batch_sizes`; a table for each number of beams shows its fastest
-result, `decode.json` all. With beams, each system searches by its own rule: ours until no live hypothesis can still
-win, normalised as in section 6.1; CTranslate2 until as many hypotheses as beams are finished, transformers until live
-ones look worse, both normalised by |Y|^alpha. Speeds are in sentences per second, the best of `--rounds` rounds through
-all systems in turn. On a GPU the peers run in half precision.
+result, `decode.json` all. With beams, each system searches by its own rule. Ours stops when no live hypothesis can
+still win, and normalises as in section 6.1. CTranslate2 stops when as many hypotheses as beams are finished.
+transformers stops when live hypotheses look worse. These two normalise by |Y|^alpha. Speeds are in sentences per
+second; all systems translate in turn for `--seconds`, and the fastest time of each counts. On a GPU the peers run in
+half precision.
 """
 
 import copy
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,6 @@ from typing import Any
 
 import torch
 from benchmark import DeviceArguments, headline, run_benchmark
-from rich.progress import track
 from transformers import PreTrainedModel
 
 from vaswani_transformer import VaswaniForConditionalGeneration, VaswaniTokenizer
@@ -38,11 +37,12 @@ from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.experiments.reports import markdown_table
 from vaswani_transformer.model.languages_vaswani import Directions
-from vaswani_transformer.options.arguments import COUNT, option
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 from vaswani_transformer.system.processor import keep_freed_memory
 from vaswani_transformer.system.typed_json import Record
+from vaswani_transformer.training.precision import shortest_times
 
 
 ALPHA = 0.6
@@ -66,7 +66,7 @@ class Arguments(DeviceArguments):
     sentences: int = option(500, "Sentences to translate, from all over the text.", COUNT)
     batch_sizes: list[int] = option([16, 32, 64, 128, 256], "Sentences a batch, each for all systems.", COUNT)
     beams: list[int] = option([1, 4], "Numbers of beams, a table each; 1 is greedy search.", COUNT)
-    rounds: int = option(2, "How often each system translates everything in batches of each size.", COUNT)
+    seconds: float = option(60.0, "Seconds to translate with all systems in turn; the fastest time counts.", POSITIVE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,48 +175,35 @@ def in_batches(search: Search, sources: Tokens, size: int, is_sorted: bool) -> T
     return outputs
 
 
-def measure_in_turn(
-    searches: Sequence[Search], sources: Tokens, rounds: int, description: str
-) -> tuple[list[float], list[Tokens]]:
-    """Least seconds of each search for all sentences, and its translations.
-
-    Each round goes through all searches, so that a disturbance affects all alike.
-    """
-    seconds, outputs = [float("inf")] * len(searches), [Tokens()] * len(searches)
-    for search in searches:
-        search(sources[:4])  # the first call includes one-time work
-    for _ in range(rounds):
-        for index, search in enumerate(track(searches, description)):
-            start = time.perf_counter()
-            outputs[index] = search(sources)
-            seconds[index] = min(seconds[index], time.perf_counter() - start)
-    return seconds, outputs
-
-
 def compare(
     saved: SavedModel, args: Arguments, beams: int, sentences: list[str], references: list[str] | None
 ) -> SpeedTable:
     """Make one table: every system on the same sentences, in batches of every size."""
     model, tokenizer = saved.load(), saved.tokenizer
     systems = all_systems(model, tokenizer, args, beams)
-    compared = [(system, size) for system in systems for size in args.batch_sizes]
-    searches = [partial(in_batches, system.search, size=size, is_sorted=system.is_sorted) for system, size in compared]
+    compared = {f"{system.name}, {size}": (system, size) for system in systems for size in args.batch_sizes}
     directions = Directions(saved.config)
     tag = directions.tag(None, args.target_language, is_required=True)
     sources = tokenizer([directions.tagged(sentence, tag) for sentence in sentences]).input_ids
     _, language = directions.languages(tag)
-    seconds, outputs = measure_in_turn(searches, sources, args.rounds, args.model)
-    expected = next(tokens for (system, _), tokens in zip(compared, outputs, strict=True) if system.name[:4] == "ours")
-    texts = [tokenizer.batch_decode(tokens, skip_special_tokens=True) for tokens in outputs]
+    outputs: dict[str, Tokens] = {}
+
+    def translate(name: str) -> None:
+        system, size = compared[name]
+        outputs[name] = in_batches(system.search, sources, size, system.is_sorted)
+
+    seconds = shortest_times([*compared], translate, args.seconds)
+    expected = next(tokens for name, tokens in outputs.items() if name.startswith("ours"))
+    texts = {name: tokenizer.batch_decode(tokens, skip_special_tokens=True) for name, tokens in outputs.items()}
     rows = [
         Speed(
             system=system.name,
             batch=size,
-            sentences_per_second=len(sources) / spent,
-            same_as_ours=sum(map(list.__eq__, tokens, expected)) / len(expected),
-            bleu=None if references is None else sacrebleu_score(lines, references, language).score,
+            sentences_per_second=len(sources) / seconds[name],
+            same_as_ours=sum(map(list.__eq__, outputs[name], expected)) / len(expected),
+            bleu=None if references is None else sacrebleu_score(texts[name], references, language).score,
         )
-        for (system, size), spent, tokens, lines in zip(compared, seconds, outputs, texts, strict=True)
+        for name, (system, size) in compared.items()
     ]
     return SpeedTable(args.model, len(sources), rows, beams)
 

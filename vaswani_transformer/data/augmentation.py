@@ -17,10 +17,11 @@ from .copied_strings import KINDS, copied_strings, rewrite
 from .corpora import evenly_spaced
 
 
-# By weight. Names and numbers are first, since few pairs have any; about a fourth of the other changes are capitals.
+# Weights. Copies come first almost always, because few pairs contain names or numbers. Of the rest, about a quarter are
+# capitals.
 _CHANGES = {"copies": 99, "frame": 3, "capitals": 4, "title case": 1, "final mark": 2, "quotes": 3, "typing errors": 2}
 
-# Made strings: "W" is a made word, "N" a made name, "E" an emoji, and a digit the largest one in its place.
+# Made strings: "W" is a made word, "N" a made name, "E" an emoji, and a digit the upper limit of a random digit there.
 _MADE = {
     "URLs": ("https://www.W.com/W", "http://W.org", "www.W.net/W?W=99"),
     "e-mail addresses": ("W@W.com", "W.W@W.org", "W99@W.net"),
@@ -50,9 +51,8 @@ def find_names(corpus: Dataset) -> list[str]:
     """Find words that are capitalised inside a sentence on both sides of a pair, and nowhere in lower case."""
     shared, ordinary = set[str](), set[str]()
     for pair in corpus.select(evenly_spaced(len(corpus), _NAME_SAMPLE))["translation"]:
-        texts = [text or "" for text in pair.values()]
-        shared |= set.intersection(*(set(filter(str.istitle, _INSIDE.findall(text))) for text in texts))
-        ordinary.update(word for text in texts for word in regex.findall(r"[^\W\d_]+", text) if word.islower())
+        shared |= set.intersection(*(set(filter(str.istitle, _INSIDE.findall(text))) for text in pair.values()))
+        ordinary.update(word for text in pair.values() for word in regex.findall(r"[^\W\d_]+", text) if word.islower())
     return sorted(name for name in shared if name.lower() not in ordinary)
 
 
@@ -78,8 +78,8 @@ def augment_corpus(
         return corpus
     chosen = np.random.default_rng(0).choice(len(corpus), count, replace=False)
 
-    def change(row: dict[str, dict[str, str | None]], index: int) -> dict[str, dict[str, str]]:
-        source, target = (row["translation"][each] or "" for each in languages)
+    def change(row: dict[str, dict[str, str]], index: int) -> dict[str, dict[str, str]]:
+        source, target = (row["translation"][each] for each in languages)
         changed = change_pair(source, target, names, random.Random(index))
         return {"translation": dict(zip(languages, changed, strict=True))}
 
@@ -130,18 +130,12 @@ def apply_change(kind: str, source: str, target: str, names: Sequence[str], rng:
 
 def _replace_copies(source: str, target: str, names: Sequence[str], rng: random.Random) -> tuple[str, str]:
     """Replace names, numbers, addresses, placeholders and emoji that both sides have."""
-    others: dict[str, str] = {}
-    words = {text: _NAME.findall(text) for text in (source, target)}
-    for name in words[source]:
-        # Not if a side has another form of the name, such as "Toms".
-        if all(0 < text.count(name) == words[text].count(name) for text in words) and name in names:
-            one, other = rng.choice(names), rng.choice(names)
-            made = one[: len(one) // 2 + 1] + other[len(other) // 2 :]
-            others[name] = rng.choice((one, one, made, made, made, _make(rng.choice(KINDS[:3]), rng)))
-    in_target = {_key(kind, match): match[0] for kind, match in copied_strings(target)}
+    others = _other_names(source, target, names, rng)
+    in_target = {_key(kind, match) for kind, match in copied_strings(target)}
+    times = {_key(*copy): copy[1][0] for side in (source, target) for copy in copied_strings(side) if ":" in copy[1][0]}
     for kind, match in copied_strings(source):
         if (key := _key(kind, match)) and key in in_target:
-            text = in_target[key] if ":" in in_target[key] else match[0]  # a time may be "14.30" on one side
+            text = times.get(key, match[0])  # a time may be "14.30" on one side
             others[key] = _other_digits(text, rng) if kind == "numbers" else _make(kind, rng)
 
     def replace(kind: str, match: re.Match[str]) -> str:
@@ -150,6 +144,19 @@ def _replace_copies(source: str, target: str, names: Sequence[str], rng: random.
 
     rename = partial(_NAME.sub, lambda match: others.get(match[0], match[0]))
     return rewrite(source, rename, replace), rewrite(target, rename, replace)
+
+
+def _other_names(source: str, target: str, names: Sequence[str], rng: random.Random) -> dict[str, str]:
+    """Another name, or another string, for each name that both sides have."""
+    others: dict[str, str] = {}
+    words = {text: _NAME.findall(text) for text in (source, target)}
+    for name in words[source]:
+        # Not if a side has another form of the name, such as "Toms".
+        if all(0 < text.count(name) == words[text].count(name) for text in words) and name in names:
+            one, other = rng.choice(names), rng.choice(names)
+            made = one[: len(one) // 2 + 1] + other[len(other) // 2 :]
+            others[name] = rng.choice((one, one, made, made, made, _make(rng.choice(KINDS[:3]), rng)))
+    return others
 
 
 def _key(kind: str, match: re.Match[str]) -> str:

@@ -58,7 +58,7 @@ def _cheapest_parts(source: np.ndarray, target: np.ndarray, num_parts: int) -> n
 
 
 def _fill(source: np.ndarray, target: np.ndarray, num_parts: int, limit: int) -> np.ndarray:
-    """`[parts + 1]` where the parts begin, and the last one ends, if each takes as many pairs as its limit allows.
+    """Fill parts greedily up to `limit`. Returns `[parts + 1]` boundaries of the parts.
 
     Args:
         source: `[pairs]` costs of the source.
@@ -170,8 +170,8 @@ def plan_batches(
         target_tokens: Budget of target tokens of a batch.
         window: Number of batches that exchange pairs. The last window, with the shortest sentences, may have more
             batches, or fewer.
-        max_windows: Upper limit of the number of windows. If there would be more, windows have more batches. All
-            windows then need about the same padding to the size of their largest pair.
+        max_windows: Upper limit of the number of windows. If there would be more, windows have more batches. The
+            windows are then cut so that each has about the same amount of padding.
 
     Raises:
         ValueError: There are no sentences, one alone exceeds the budget, or the window is below 1.

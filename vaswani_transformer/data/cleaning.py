@@ -6,7 +6,6 @@ from transformers import PreTrainedTokenizerBase
 
 from ..model.languages_vaswani import with_tag
 from ..model.scores_vaswani import for_targets
-from ..options.data import DataArguments
 
 
 def encode_corpus(
@@ -28,10 +27,9 @@ def encode_corpus(
     features = Features({"input_ids": ids, "labels": ids, "source_length": length, "target_length": length})
     target_tokenizer = for_targets(tokenizer)
 
-    def encode(batch: dict[str, list[dict[str, str | None]]]) -> dict[str, list]:
+    def encode(batch: dict[str, list[dict[str, str]]]) -> dict[str, list]:
         sources, targets = (
-            [(pair[language] or "").strip() for pair in batch["translation"]]
-            for language in (source_language, target_language)
+            [pair[language].strip() for pair in batch["translation"]] for language in (source_language, target_language)
         )
         sources = [with_tag(text, source_tag) for text in sources]
         source, target = tokenizer(sources).input_ids, target_tokenizer(text_target=targets).input_ids
@@ -44,9 +42,7 @@ def encode_corpus(
     )
 
 
-def clean_corpus(
-    encoded: Dataset, max_length: int = DataArguments.max_length, max_ratio: float = DataArguments.max_ratio
-) -> tuple[Dataset, dict[str, int]]:
+def clean_corpus(encoded: Dataset, max_length: int, max_ratio: float) -> tuple[Dataset, dict[str, int]]:
     """Drop pairs with an empty side, too long a side, or sides of too different lengths.
 
     A pair counts for the first rule that drops it. A new rule is a mask in `reasons`; its limit is an option.

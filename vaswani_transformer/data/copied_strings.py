@@ -36,7 +36,7 @@ def copied_strings(text: str) -> Iterator[tuple[str, re.Match[str]]]:
 def rewrite(
     text: str, around: Callable[[str], str], copied: Callable[[str, re.Match[str]], str] = lambda _, match: match[0]
 ) -> str:
-    """Change the text around the strings that a translation copies, and these strings."""
+    """Apply `around` to ordinary text, and `copied` to the strings that a translation copies."""
     changed, end = "", 0
     for kind, match in copied_strings(text):
         changed += around(text[end : match.start()]) + copied(kind, match)

@@ -11,11 +11,13 @@ import bz2
 from functools import cache
 from pathlib import Path
 
+from .text_files import Pair
+
 
 SPLIT_SIZES = {"train": 20_000, "validation": 500, "test": 500}
 
 
-def phrasebook(split: str) -> list[tuple[str, str]]:
+def phrasebook(split: str) -> list[Pair]:
     """Distinct (English, German) pairs of a split in `SPLIT_SIZES`."""
     splits = list(SPLIT_SIZES)
     start = sum(SPLIT_SIZES[earlier] for earlier in splits[: splits.index(split)])
@@ -23,6 +25,6 @@ def phrasebook(split: str) -> list[tuple[str, str]]:
 
 
 @cache
-def _pairs() -> tuple[tuple[str, str], ...]:
+def _pairs() -> tuple[Pair, ...]:
     text = bz2.decompress(Path(__file__).with_name("phrasebook.tsv.bz2").read_bytes()).decode("utf-8")
     return tuple((english, german) for english, _, german in (line.partition("\t") for line in text.splitlines()))

@@ -21,6 +21,7 @@ from ..model.tokenization_vaswani import VaswaniTokenizer
 from ..options.arguments import decisive_values
 from ..options.data import MIXED, TRAINED_ON, DataArguments
 from ..system.files import Json, atomic_directory, file_errors_as_os_error, locked
+from ..system.launcher import end_forks_with_this_process
 from ..system.manifests import (
     TOKENIZER_FILES,
     Manifest,
@@ -29,11 +30,11 @@ from ..system.manifests import (
     matching_files_digest,
     require_same_origin,
 )
-from ..system.processes import end_forks_with_this_process
 from ..system.processor import available_cores
 from .augmentation import augment_corpus, find_names
 from .cleaning import clean_corpus, encode_corpus
-from .corpora import Corpus, choose_direction, evenly_spaced, resolve_languages, sentences
+from .corpora import Corpus, evenly_spaced, sentences
+from .corpus_languages import choose_languages
 from .overlap import count_in_train
 from .prepared_directory import TOKENIZER, TrainingData, load_prepared, load_tokenizer, read_notes
 from .sources import find_source
@@ -44,17 +45,13 @@ _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 
 
 def with_languages(args: DataArguments, model: PreTrainedConfig | None = None) -> DataArguments:
-    """The options with the languages that they name, else the model's, else the corpora's.
-
-    The order of a model's two languages is the corpora's, if it has both directions.
+    """Fill in the languages: those of the options, else the model's, else those of the file suffixes.
 
     Raises:
-        ValueError: As from `resolve_languages`.
+        ValueError: As from `choose_languages`.
     """
-    names = ("source_language", "target_language")
-    named = choose_direction(model, args.sources.values(), args.source_language, args.target_language)
-    source, target = (code or getattr(model, name, None) for code, name in zip(named, names, strict=True))
-    source, target = resolve_languages(args.sources.values(), source, target)
+    models = [] if model is None else [model]
+    source, target = choose_languages(args.sources.values(), args.source_language, args.target_language, models)
     return replace(args, source_language=source, target_language=target)
 
 
@@ -120,7 +117,7 @@ def _origin(part: str, args: DataArguments, inputs: Mapping[str, Json]) -> dict[
 
 
 def _corpora(args: DataArguments) -> dict[str, Corpus]:
-    """The corpora by split, which is also their part of a saved directory, a Hub dataset or an embedded corpus.
+    """The corpora by split. The split also selects the part of a saved directory, a Hub dataset or an embedded corpus.
 
     Corpora that are mixed in are training corpora of their source, and the second test set is a test set.
     """
@@ -133,26 +130,22 @@ def _corpora(args: DataArguments) -> dict[str, Corpus]:
 
 
 def _prepare(directory: Path, args: DataArguments, inputs: Mapping[str, Json], missing: list[str]) -> None:
-    tokenizer = load_tokenizer(args.tokenizer) if args.tokenizer else None
-    corpora, cache = _corpora(args), directory / "cache"
-    splits = [split for split in corpora if split in missing]
-    for split in splits:
-        corpora[split].check()
-    texts = {split: corpora[split].load(cache) for split in splits}
-    train = texts.get("train") or corpora["train"].load(cache)
-    held_out = {split: text for split, text in texts.items() if split not in TRAINED_ON}
+    given = load_tokenizer(args.tokenizer) if args.tokenizer else None  # first: an error would come late
+    splits, cache = [part for part in missing if part != TOKENIZER], directory / "cache"
+    texts = _load_texts(args, splits, cache)
+    train = texts["train"]
+    held_out = {split: texts[split] for split in splits if split not in TRAINED_ON}
     in_train = count_in_train(train, held_out, args.languages) if held_out else {}
-    names = find_names(train) if args.augment else []
+    names = find_names(train) if args.augment and {TOKENIZER, "train"} & {*missing} else []
     if TOKENIZER in missing:
-        if tokenizer is None:
-            tokenizer = _learn_tokenizer(train, args, names)
+        tokenizer = _learn_tokenizer(train, args, names) if given is None else given
         _require_tags(tokenizer, args)
         with _writing(directory / TOKENIZER, _origin(TOKENIZER, args, inputs)) as staged:
             tokenizer.save_pretrained(staged)
     tokenizer = load_tokenizer(directory / TOKENIZER, option="prepared")
-    for split, text in texts.items():
-        with _workers(args.num_proc, len(text)) as num_proc:
-            rows, cleaning = _encode(split, text, tokenizer, args, names, num_proc)
+    for split in splits:
+        with _workers(args.num_proc, len(texts[split])) as num_proc:
+            rows, cleaning = _encode(split, texts[split], tokenizer, args, names, num_proc)
             notes: dict[str, Json] = {
                 **_origin(split, args, inputs),
                 "cleaning": {**cleaning},
@@ -161,6 +154,14 @@ def _prepare(directory: Path, args: DataArguments, inputs: Mapping[str, Json], m
             with _writing(directory / split, notes) as staged:
                 rows.save_to_disk(staged, num_proc=num_proc)
     shutil.rmtree(cache, ignore_errors=True)
+
+
+def _load_texts(args: DataArguments, splits: Sequence[str], cache: Path) -> dict[str, Dataset]:
+    """The text of the training corpus, and of `splits`, which are all checked before any is read completely."""
+    corpora = _corpora(args)
+    for split in splits:
+        corpora[split].check()
+    return {split: corpora[split].load(cache) for split in ("train", *splits)}
 
 
 @contextmanager
@@ -211,7 +212,8 @@ def _encode(
 ) -> tuple[Dataset, dict[str, int]]:
     """Encode the pairs of a corpus, and count cleaning; corpora for scoring keep all pairs, and their text.
 
-    Pairs of "train" are augmented first, apart for each direction, since some changes are in the source alone.
+    The pairs of "train" are augmented before encoding, separately for each direction, since some changes are in the
+    source alone.
     With both directions, the reverse of each pair follows it, and each source has the tag of its target language.
     Synthetic pairs are not reversed, since the model would learn to write their machine-translated side.
     """

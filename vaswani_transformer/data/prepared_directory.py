@@ -40,7 +40,8 @@ class TrainingData:
         encoded: Held-out corpora, encoded. With both directions, "test_reverse" is the reverse of "test".
         language_tags: Ids of the tags, by language; None with one direction and no tags.
         mixed: The corpora that are mixed in, by name.
-        in_train: For each held-out corpus, the result of `count_in_train`, unless an earlier version prepared it.
+        in_train: For each held-out corpus, the result of `count_in_train`; missing for data that an earlier version
+            prepared.
     """
 
     tokenizer: PreTrainedTokenizerBase

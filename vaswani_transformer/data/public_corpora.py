@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..system.typed_json import from_json
+from .text_files import Pair
 
 
 _DIGEST_BYTES = 8
-
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)

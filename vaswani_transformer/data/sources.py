@@ -12,10 +12,10 @@ from datasets import Dataset, IterableDataset, load_dataset
 from ..model.languages_vaswani import is_same_language
 from ..system.files import Json
 from ..system.manifests import content_digest, identify
-from .phrasebook import phrasebook
+from .phrasebook import SPLIT_SIZES, phrasebook
 from .supplement import supplement
-from .tables import Pair, dataset_pairs, load_saved, read_table, table_kind
-from .text_files import read_lines
+from .tables import dataset_pairs, load_saved, read_table, table_kind
+from .text_files import Pair, read_lines
 
 
 Names = str | Path | Sequence[str | Path]
@@ -87,7 +87,7 @@ class EmbeddedCorpus(Source):
     """The phrasebook or the supplement, in both directions."""
 
     def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
-        pairs = _EMBEDDED[self.name](split)
+        pairs = self._pairs(split)
         if all(map(is_same_language, languages, ("en", "de"))):
             return [iter(pairs)]
         if all(map(is_same_language, languages, ("de", "en"))):
@@ -97,8 +97,13 @@ class EmbeddedCorpus(Source):
     def identify(self, split: str, config: str | None = None) -> list[Json]:
         if self.name == "phrasebook":  # it never changes, and records of earlier runs stay valid
             return super().identify(split, config)
-        pairs: list[Json] = [list(pair) for pair in _EMBEDDED[self.name](split)]
+        pairs: list[Json] = [list(pair) for pair in self._pairs(split)]
         return [{"name": self.name, "split": split, "sha256": content_digest(pairs)}]
+
+    def _pairs(self, split: str) -> list[Pair]:
+        if split not in SPLIT_SIZES:
+            raise ValueError(f"{self.name}: has no split {split!r}, only {', '.join(SPLIT_SIZES)}")
+        return _EMBEDDED[self.name](split)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+from .text_files import Pair
 
-Pair = tuple[str, str]
 
 SPLIT_SIZES = {"train": 20_000, "validation": 200, "test": 200}
 

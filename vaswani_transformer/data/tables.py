@@ -20,13 +20,12 @@ from transformers.utils import logging
 
 from ..model.languages_vaswani import language_name
 from ..system.messages import errors_begin_with
-from .text_files import COMPRESSED, read_lines
+from .text_files import COMPRESSED, Pair, read_lines
 from .translation_memory import read_memory
 
 
 logger = logging.get_logger(__name__)
 
-Pair = tuple[str, str]
 Rows = Iterator[tuple[int, Any]]  # number of a row, from 1, and its texts by column
 Records = Iterator[tuple[int, list[str]]]  # number of a row, and its fields
 
@@ -138,7 +137,7 @@ def _rows_by_column(records: Records, path: Path, keys: Sequence[str]) -> Rows:
     names: list[str] = []
     for number, record in records:
         if not record and len(names) != 1:
-            continue  # a blank line, which is no row of several columns
+            continue  # a blank line is a row only in a table with one column
         record = record or [""]
         if not names and all(map(str.isdecimal, keys)):
             names = [str(column) for column in range(1, len(record) + 1)]

@@ -14,6 +14,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 
+Pair = tuple[str, str]  # a sentence and its translation
+
+
 def _open_zstd(path: Path, mode: str) -> BinaryIO:
     return io.BufferedReader(pa.CompressedInputStream(open(path, mode), "zstd"))
 
@@ -42,7 +45,7 @@ def open_binary(path: Path) -> Iterator[BinaryIO]:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Sentences of a UTF-8 file, as `decode_lines` splits them."""
+    """Lines of a UTF-8 file, split as by `decode_lines`."""
     with open_binary(path) as file:
         yield from decode_lines(file, path)
 

@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, ParseError
 
 import regex
 from defusedxml.ElementTree import iterparse
 
 from ..model.languages_vaswani import UNSPACED_CHARACTER, standard_code
-from ..system.messages import errors_begin_with
-from .text_files import open_binary
+from ..system.messages import one_line
+from .text_files import Pair, open_binary
 
 
 _CODE = "\ufffc"  # replaces a standalone code, like a line break, which separates words
@@ -22,7 +22,7 @@ _LINE_BREAK = re.compile(r"\s*\n\s*")  # with the indentation of the XML
 _LANGUAGE = ("{http://www.w3.org/XML/1998/namespace}lang", "lang")  # in TMX 1.4, and in older versions
 
 
-def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str]]:
+def read_memory(path: Path, languages: Sequence[str]) -> Iterator[Pair]:
     """The segments of each translation unit that has both languages, without the mark-up inside.
 
     A language is matched by its code or, failing that, by one with a region: "en" by "en-US". If a unit has several
@@ -51,16 +51,19 @@ def read_memory(path: Path, languages: Sequence[str]) -> Iterator[tuple[str, str
 
 def _units(path: Path) -> Iterator[Element]:
     """The translation units of a file; their parent element is emptied, so that memory does not grow."""
-    with open_binary(path) as file, errors_begin_with(str(path)):
-        events = iterparse(file, events=("start", "end"))
-        _, body = next(events)
-        for event, element in events:
-            element.tag = element.tag.rpartition("}")[2]  # without a namespace
-            if event == "start" and element.tag == "body":
-                body = element
-            elif event == "end" and element.tag == "tu":
-                yield element
-                body.clear()
+    with open_binary(path) as file:
+        try:
+            events = iterparse(file, events=("start", "end"))
+            _, body = next(events)
+            for event, element in events:
+                element.tag = element.tag.rpartition("}")[2]  # without a namespace
+                if event == "start" and element.tag == "body":
+                    body = element
+                elif event == "end" and element.tag == "tu":
+                    yield element
+                    body.clear()
+        except (ParseError, LookupError, ValueError) as error:  # of the syntax, the encoding, or forbidden entities
+            raise ValueError(f"{path}: not XML ({one_line(error)}); export it again") from None
 
 
 def _text(element: Element) -> str:

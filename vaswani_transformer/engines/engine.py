@@ -90,7 +90,7 @@ def export_directory(
         raise FileExistsError(f"output: {output} is not an exported model, so it is kept; name another directory")
     with atomic_directory(output, replace=force) as directory:
         yield directory
-        Manifest.from_files(directory, ("**/*",), True, is_export=True, **origin(model, tokenizer)).save(directory)
+        Manifest.from_files(directory, has_config=True, is_export=True, **origin(model, tokenizer)).save(directory)
 
 
 def origin(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Json]:

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from ..runs.records import RunRecord
+from ..system.launcher import end_with_parent
 from ..system.messages import printable
-from ..system.processes import end_with_parent
 
 
 @dataclass(frozen=True)

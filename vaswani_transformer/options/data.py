@@ -14,8 +14,8 @@ _RATIO = Interval(above=0, maximum=1000)
 
 
 @dataclass(frozen=True)
-class DataArguments:
-    """Corpora, cleaning and vocabulary (5.1), and their description in the model card."""
+class CorpusOptions:
+    """Parallel corpora and their vocabulary (5.1)."""
 
     option_group = "data"
 
@@ -65,10 +65,6 @@ class DataArguments:
     streaming: bool = option(
         False, "Read a Hub dataset through the network, without downloading its files first.", decides=None
     )
-    max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT, decides="data")
-    max_ratio: float = option(
-        5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1), decides="data"
-    )
     augment: float = option(
         0.0,
         "Share of the pairs of train that are added once more, with changes: other names and numbers, capitals, no "
@@ -88,6 +84,18 @@ class DataArguments:
     tokenizer_sample: int = option(
         1_000_000, "Pairs, from all over the training corpus, to train the tokenizer on.", COUNT, decides="data"
     )
+
+
+@dataclass(frozen=True)
+class PreparationOptions:
+    """Cleaning and preparation of the corpora, and their description in the model card."""
+
+    option_group = "data"
+
+    max_length: int = option(256, "Longest sentence trained on, in sub-words.", COUNT, decides="data")
+    max_ratio: float = option(
+        5.0, "Longest side over shortest side of a pair trained on.", Interval(minimum=1), decides="data"
+    )
     num_proc: int | None = option(
         None, "Processes that encode a large corpus; by default one a core.", COUNT, decides=None
     )
@@ -103,6 +111,11 @@ class DataArguments:
     datasets: list[str] | None = option(
         None, "Hub ids of the corpora, for the card; by default those that were loaded.", decides=None
     )
+
+
+@dataclass(frozen=True)
+class DataArguments(PreparationOptions, CorpusOptions):
+    """Data of a training for translation; the options of the last base come first."""
 
     def __post_init__(self) -> None:
         if self.columns is not None and len(self.columns) != 2:

@@ -149,7 +149,7 @@ class RecipeParser(HfArgumentParser):
 def _describe_recipe() -> dict[str, str]:
     """The name and the docstring of the running recipe, in the words of the command `vaswani` if it was called so."""
     file = Path(sys.argv[0]).name
-    program = program_name(file)
+    program = program_name()
     text = re.sub(r"(?<=\S) {2,}", " ", sys.modules["__main__"].__doc__ or "")  # a line that was continued
     if program != file:  # the user may not have the directory of the recipes
         text = text.replace(f"python recipes/{file}", program).replace("recipes/configs/", "")

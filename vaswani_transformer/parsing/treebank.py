@@ -23,7 +23,7 @@ from ..options.data import TreebankOptions
 from ..system.files import Json, atomic_directory, locked
 from ..system.manifests import Manifest, content_digest, find_damage, identify, require_same_origin
 from .tokenizer import VaswaniParsingTokenizer
-from .trees import normalized_trees, tree_in_one_line, tree_to_sequence
+from .trees import normalize_tree, read_trees, tree_in_one_line, tree_to_sequence
 
 
 _SPLITS = ("train", "validation", "test")
@@ -39,7 +39,8 @@ def read_treebank(file: str, split: str) -> Iterator[Tree]:
     Raises:
         ValueError: A tree is malformed, or there are none; messages call the file's option `split`.
     """
-    trees = normalized_trees(_DEMO / f"{split}.mrg.xz" if file == "demo" else file)
+    path = _DEMO / f"{split}.mrg.xz" if file == "demo" else file
+    trees = filter(None, map(normalize_tree, read_trees(path)))
     first = next(trees, None)
     if first is None:
         raise ValueError(f"{split}: {file} has no trees; give a treebank in brackets")
@@ -114,7 +115,7 @@ def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -
 
 @dataclass(frozen=True)
 class GoldTrees:
-    """Sentences of a treebank as words, their trees in brackets, and the trees that the training data also have."""
+    """Sentences of a treebank as words, their trees in brackets, and those that also occur in the training data."""
 
     sentences: list[list[str]]
     trees: list[str]

@@ -34,11 +34,6 @@ def read_trees(path: str | Path) -> Iterator[Tree]:
         yield parse_tree("\n".join(lines), f"{path}, line {first}")  # an error: a bracket is not closed
 
 
-def normalized_trees(path: str | Path) -> Iterator[Tree]:
-    """The trees of a file after `normalize_tree`, without trees that have no words; errors as from `read_trees`."""
-    return filter(None, map(normalize_tree, read_trees(path)))
-
-
 def parse_tree(text: str, name: str = "tree") -> Tree:
     """Parse one tree in brackets; messages call it `name`.
 

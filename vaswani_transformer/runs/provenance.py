@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import date
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +17,6 @@ from accelerate import PartialState
 from transformers import PreTrainedModel
 
 from ..data.prepared_directory import TrainingData
-from ..options.data import DataArguments
 from ..system.messages import program_name
 from ..system.typed_json import from_json
 from .records import Provenance, RunData, RunModel
@@ -29,10 +29,11 @@ def describe_run(repository: str | None = None) -> Provenance:
     """
     words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
     shown = ["..." if before == "--hub_token" else str(published(word)) for before, word in pairwise(["", *words])]
+    program = program_name().split() if hasattr(sys.modules["__main__"], "COMMAND") else ["python", shown[0]]
     names = ("vaswani_transformer", "transformers", "tokenizers", "sacrebleu", "sacremoses")
     versions = {"python": platform.python_version(), "torch": torch.__version__}  # also which build of torch
     return Provenance(
-        command=shlex.join([*(program_name("").split() or ["python", shown[0]]), *shown[1:]]),
+        command=shlex.join([*program, *shown[1:]]),
         commit=_commit(),
         date=date.today().isoformat(),
         hardware=_hardware(),
@@ -41,12 +42,12 @@ def describe_run(repository: str | None = None) -> Provenance:
     )
 
 
-def describe_data(arguments: DataArguments, data: TrainingData) -> RunData:
+def describe_data(options: Mapping[str, object], data: TrainingData) -> RunData:
     """Describe the corpora of a training, and their options."""
-    options = {name: published(value) for name, value in vars(arguments).items()}
+    options = {name: published(value) for name, value in options.items()}
     mixed = {
-        name: {"corpus": options[name], "ratio": ratio, "cleaning": data.cleaning[name]}
-        for name, ratio in arguments.ratios.items()
+        name: {"corpus": options[name], "ratio": options[f"{name}_ratio"], "cleaning": data.cleaning[name]}
+        for name in data.mixed
     }
     counts = {"cleaning": data.cleaning["train"], "mixed": mixed or None, "in_train": data.in_train or None}
     return from_json(RunData, {**options, **counts})

@@ -35,7 +35,6 @@ from ..system.manifests import content_digest
 from ..system.messages import program_name
 from ..system.processes import leave_process_group, main_process_first, on_each_machine, on_main_process
 from ..system.processor import keep_freed_memory, warn_of_slow_bfloat16
-from ..system.signals import SignalCheckpoint
 from ..system.typed_json import from_json
 from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
@@ -44,6 +43,7 @@ from ..training.costs import measure_cost
 from ..training.elastic import ElasticTrainer
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.schedule import NoamSchedule, WarmupCheck, WarmupCooldown, steps_of_warmup
+from ..training.signals import SignalCheckpoint
 from ..training.trainer import VaswaniTrainer
 from .plots import plot_learning_curve
 from .provenance import describe_data, describe_model, describe_run
@@ -55,16 +55,15 @@ from .verdict import loss_by_tenth
 
 
 @contextmanager
-def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
+def training_run(args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
     """Supervise a training: a fault, a lost process or a signal ends all processes with one line.
 
-    The line begins with `program`, the recipe's name. At the end of the context the process group is destroyed. Its
-    threads end only if nothing refers to it any longer, and a trainer does: the trainer must be a local variable of a
-    function called in the context. Then the run is pushed, even if it had already ended, since its push may have been
-    interrupted.
+    At the end of the context the process group is destroyed. Its threads end only if nothing refers to it any longer,
+    and a trainer does: the trainer must be a local variable of a function called in the context. Then the run is
+    pushed, even if it had already ended, since its push may have been interrupted.
     """
     with (
-        exit_on_error(program, "continue with --resume"),
+        exit_on_error("continue with --resume"),
         SignalCheckpoint() as signal_checkpoint,
         ExitStack() as exit_stack,
     ):
@@ -73,7 +72,7 @@ def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["Train
             yield TrainingRun(args, Path(args.output_dir), averaging, signal_checkpoint, exit_stack)
         except AlreadyTrainedError as error:  # with status 0, so that a scheduler does not start it again
             if PartialState().is_main_process:
-                print(f"{program_name(program)}: {error}", file=sys.stderr)
+                print(f"{program_name()}: {error}", file=sys.stderr)
         PartialState().wait_for_everyone()
         leave_process_group()  # an upload may take longer than the others would wait
         if args.push_to_hub and PartialState().is_main_process:
@@ -246,7 +245,7 @@ class TrainingRun:
                 f"output_dir: the training in {self.directory} has ended, after {state.global_step} steps; {longer}"
             )
 
-    def train(self, trainer: VaswaniTrainer, arguments: DataArguments, data: TrainingData) -> TrainingResults:
+    def train(self, trainer: VaswaniTrainer, options: Mapping[str, object], data: TrainingData) -> TrainingResults:
         """Train, and save the model with the averaged weights; returns the results without scores. Collective."""
         args, search = self.args, trainer.model.generation_config
         provenance = describe_run(args.hub_model_id if args.push_to_hub else None)
@@ -279,7 +278,7 @@ class TrainingRun:
         PartialState().wait_for_everyone()
         return TrainingResults(
             run=provenance,
-            data=describe_data(arguments, data),
+            data=describe_data(options, data),
             model=describe_model(trainer.model),
             settings=from_json(
                 RunSettings,

@@ -4,6 +4,7 @@ Data may contain rich markup (`[/INST]`, `:smile:`) and escape sequences, which 
 through `PlainConsole`.
 """
 
+import os
 from typing import Any
 
 from rich.console import Console
@@ -31,7 +32,7 @@ class PlainConsole(Console):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{"markup": False, "emoji": False, "highlight": False, **kwargs})
-        if not (self.is_terminal or "COLUMNS" in self._environ):
+        if not (self.is_terminal or "COLUMNS" in os.environ):
             self.width = 10_000
 
     def print(self, *objects: Any, **kwargs: Any) -> None:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from pickle import UnpicklingError
 from typing import NoReturn
 
@@ -19,11 +18,12 @@ from safetensors import SafetensorError
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from .messages import one_line, program_name
-from .processes import do_once, join_process_group, leave_process_group
+from .processes import is_first_to_ask, join_process_group, leave_process_group
 
 
 _FAULTS = (ValueError, OSError, ImportError, OverflowError, UnpicklingError, SafetensorError, StrictDataclassError)
 _FIRST_CAUSE = 2.0  # seconds for the rank at fault to print the cause before the ranks that lost it print
+_LAST_LINE = 0.5  # seconds for a rank to print its line before others end, and with them perhaps this rank
 
 
 class Interrupted(KeyboardInterrupt):
@@ -35,43 +35,54 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def exit_on_error(program: str, advice: str = "") -> Iterator[None]:
-    """End the program with one line on an error that is not a bug.
+def exit_on_error(advice: str = "") -> Iterator[None]:
+    """Report an error that is not a bug in one line, and end the program.
 
-    The loss of another process is such an error. If several processes have the same error, one prints the line. With
+    The loss of another process is such an error. Of several processes with the same line, one prints it. With
     `TRANSFORMERS_VERBOSITY=debug` the traceback is also logged.
 
     Args:
-        program: File name of the recipe, with which the line begins.
         advice: Advice after an interruption or the loss of a process.
 
     Raises:
         SystemExit: After the line; the status is 1, and after a signal 128 plus its number.
     """
-    advice, status, is_lost = advice and f"; {advice}", 1, False
     loggers = [logging.root, logging.getLogger("transformers")]
     try:
         with logging_redirect_tqdm(loggers), _standard_output():  # a warning begins a line, not after a progress bar
             yield
     except BaseException as error:
-        message: str | None
-        if isinstance(error, KeyboardInterrupt):
-            message = one_line(error) or f"interrupted{advice}"
-            status = error.status if isinstance(error, Interrupted) else 128 + signal.SIGINT
-        elif (cause := _lost_process(error)) is not None:
-            time.sleep(_FIRST_CAUSE)
-            message = f"another process exited, stopped or lost its connection ({cause}){advice}"
-            is_lost = True
-        elif (message := _fault(error)) is None:
+        if (described := _describe(error, advice and f"; {advice}")) is None:
             raise
+        message, status = described
         logging.getLogger("transformers").debug(message, exc_info=True)
         if sys.stderr.isatty():
             print(file=sys.stderr)  # ends the line of a progress bar
-        _end(f"{program_name(program)}: {message}", status, is_lost)
+        if _lost_process(error) is not None:
+            time.sleep(_FIRST_CAUSE)
+        _end(f"{program_name()}: {message}", status)
+
+
+def _describe(error: BaseException, advice: str) -> tuple[str, int] | None:
+    """The message for an error, and the exit status; None for a bug, which needs its traceback."""
+    if isinstance(error, KeyboardInterrupt):
+        status = error.status if isinstance(error, Interrupted) else 128 + signal.SIGINT
+        return one_line(error) or f"interrupted{advice}", status
+    if (cause := _lost_process(error)) is not None:
+        return f"another process exited, stopped or lost its connection ({cause}){advice}", 1
+    if isinstance(error, _FAULTS):
+        message = one_line(error) or type(error).__name__
+        if isinstance(error, FileNotFoundError) and re.match(r"data/[\w-]+/", str(error.filename)):
+            message += "; `vaswani data --help` names the public corpora that it gets"
+        return message, 1
+    is_torchs = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # on a CPU
+    if is_torchs or isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return f"there is not enough memory; take smaller batches, or a smaller model ({one_line(error)[:200]})", 1
+    return None
 
 
 def _lost_process(error: BaseException) -> str | None:
-    """The line in which a collective operation reports a lost rank, or a loader a lost worker; None otherwise."""
+    """The message of a lost rank or data-loader worker; None for any other error."""
     if not isinstance(error, RuntimeError):
         return None
     line = one_line(error)
@@ -79,19 +90,6 @@ def _lost_process(error: BaseException) -> str | None:
         return line
     if isinstance(error, torch.distributed.DistError) or "gloo" in line:  # gloo raises a plain RuntimeError
         return line.rpartition(".cc:")[2].partition("] ")[2] or line
-    return None
-
-
-def _fault(error: BaseException) -> str | None:
-    """The message for an error that is not a bug; None for a bug, which needs its traceback."""
-    if isinstance(error, _FAULTS):
-        message = one_line(error) or type(error).__name__
-        if isinstance(error, FileNotFoundError) and (path := re.match(r"data/([\w-]+)/", str(error.filename))):
-            message += f"; if it is a file of a public corpus, `vaswani data {path[1]}` gets it"
-        return message
-    is_torchs = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # on a CPU
-    if is_torchs or isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return f"there is not enough memory; take smaller batches, or a smaller model ({one_line(error)[:200]})"
     return None
 
 
@@ -111,29 +109,28 @@ def _standard_output() -> Iterator[None]:
         raise
 
 
-def _end(line: str, status: int, is_lost: bool) -> NoReturn:
-    """End this process; if several have the same error, one prints the line."""
-    say = partial(print, line, file=sys.stderr, flush=True)
+def _end(line: str, status: int) -> NoReturn:
+    """End this process with a line; of several ranks with the same line, one prints it."""
     if not torch.distributed.is_initialized():
         if status == 1:
             sys.exit(line)
-        say()
+        print(line, file=sys.stderr, flush=True)
         sys.exit(status)
-    if is_lost:  # and the store perhaps with it
-        say()
+    if is_first_to_ask(line):
+        print(line, file=sys.stderr, flush=True)
     else:
-        do_once("the last line", say)
+        time.sleep(_LAST_LINE)
     sys.stdout.flush()
     os._exit(status)  # the threads of the process group might otherwise abort the interpreter
 
 
 @contextmanager
-def joined_processes(program: str, timeout_minutes: float, advice: str) -> Iterator[None]:
+def joined_processes(timeout_minutes: float, advice: str) -> Iterator[None]:
     """Run a recipe that does not train on all launched processes, within `exit_on_error`.
 
     A collective operation waits `timeout_minutes` for a process; then all processes end.
     """
-    with exit_on_error(program, advice):
+    with exit_on_error(advice):
         # Without `use_cpu`, processes without a GPU form no group, and each would do all the work.
         join_process_group(not torch.accelerator.is_available(), timedelta(minutes=timeout_minutes))
         yield

@@ -67,8 +67,8 @@ def atomic_directory(path: str | Path, option: str = "output", replace: bool = F
     with locked(path, option):
         if aside.exists() and not path.exists():  # a process was killed in `publish`
             os.replace(aside, path)
-        if path.exists() and not replace:
-            raise FileExistsError(f"{option}: {path} exists already; name another directory, or remove it")
+        if not replace:
+            require_new_directory(option, path)
         shutil.rmtree(staged, ignore_errors=True)
         try:
             staged.mkdir()
@@ -107,7 +107,7 @@ def _sync(path: Path) -> None:
 
 
 def atomic_remove(directory: Path, temporary_folder: Path) -> None:
-    """Delete a directory by first moving it to a folder on the same file system, so that no part remains here."""
+    """Delete a directory so that a kill never leaves part of it at its place: move it away, then delete it."""
     temporary_folder.mkdir(exist_ok=True)
     remains = temporary_folder / f"{directory.name}.{uuid.uuid4().hex[:12]}.tmp"
     os.replace(directory, remains)
@@ -160,6 +160,12 @@ def locked(path: Path, option: str = "output_dir", wait: bool = False) -> Iterat
     finally:
         Path(lock.lock_file).unlink(missing_ok=True)  # a process that has just opened it notices
         lock.release()
+
+
+def require_new_directory(option: str, path: str | Path) -> None:
+    """Raise a FileExistsError if a directory cannot be made, because `path` exists."""
+    if Path(path).exists():
+        raise FileExistsError(f"{option}: {path} exists already; name another directory, or remove it")
 
 
 def require_new_file(name: str, path: str | Path, overwrite: bool) -> None:

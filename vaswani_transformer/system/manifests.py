@@ -54,7 +54,7 @@ class Manifest:
 
     @classmethod
     def from_files(
-        cls, directory: Path, patterns: Iterable[str] = ("**/*",), has_config: bool = False, /, **notes: Json
+        cls, directory: Path, patterns: Iterable[str] = ("**/*",), *, has_config: bool = False, **notes: Json
     ) -> "Manifest":
         """Read the files of a directory and of its subdirectories, by default every one but config.json."""
         paths = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
@@ -144,7 +144,7 @@ def identify(path: str | Path) -> Json:
 def require_same_origin(before: Mapping[str, Json], now: Mapping[str, Json], what: str, advice: str) -> None:
     """Compare the recorded origin of a directory with the origin in the command that wants to use it.
 
-    Entries that only one of them has do not count. Files are compared by content, and shown by name.
+    Entries present on only one side are ignored. Files are compared by content, and shown by name.
 
     Raises:
         ValueError: An entry differs: "{what} width (1.0 then, 0.5 now); {advice}".

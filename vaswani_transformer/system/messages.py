@@ -4,13 +4,16 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 
-_UNPRINTABLE = re.compile(r"[^\n\t\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
+# Control characters except line feeds and tabs, marks that change the direction of surrounding text, surrogates, and
+# characters that XML forbids.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 
 
 def printable(text: str) -> str:
-    """Escape control characters, except line feeds and tabs, and lone surrogates."""
+    """Escape control characters, except line feeds and tabs, marks of direction, and lone surrogates."""
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
@@ -23,9 +26,9 @@ def one_line(message: object) -> str:
     return printable(" ".join(str(message).split()))
 
 
-def program_name(recipe: str) -> str:
-    """The name of a recipe in messages: "translate.py", or "vaswani translate" if called so."""
-    return getattr(sys.modules["__main__"], "COMMAND", recipe)
+def program_name() -> str:
+    """The name of the running recipe in messages: "translate.py", or "vaswani translate" if called so."""
+    return getattr(sys.modules["__main__"], "COMMAND", Path(sys.argv[0]).name)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ _NEEDED = {
 
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")  # of a container: microseconds on all cores, per period
 SLOW_BFLOAT16 = (
-    "precision: bf16 is several times slower than float32 on this processor, which lacks AVX-512; choose float32"
+    "precision: bf16 is several times slower than float32 on this processor, which lacks AVX-512BW; choose float32"
 )
 
 
@@ -36,7 +36,7 @@ def available_cores() -> int:
 def has_products_of(dtype: Literal["int8", "bfloat16"]) -> bool:
     """Whether an x86 processor has instructions to multiply such numbers, according to Linux.
 
-    For int8 these are VNNI and AMX, which add products in 32 bits; for bfloat16, any AVX-512 extension suffices.
+    For int8 these are VNNI and AMX, which add products in 32 bits; for bfloat16, AVX512BW or AVX-NE-CONVERT.
     """
     flags, forbidding = _NEEDED[dtype]
     if os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper() in forbidding:

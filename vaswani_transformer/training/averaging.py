@@ -17,9 +17,9 @@ from transformers.utils import ADAPTER_SAFE_WEIGHTS_NAME, logging
 from ..options.training import VaswaniTrainingArguments
 from ..system.files import file_errors_as_os_error
 from ..system.processes import on_main_process
-from ..system.signals import signal_steps
 from .callbacks import have_passed
 from .checkpoints import checkpoint_damage, list_checkpoints
+from .signals import signal_steps
 
 
 logger = logging.get_logger(__name__)

@@ -11,10 +11,15 @@ from transformers import ProgressCallback, TrainerCallback, TrainerControl, Trai
 from transformers.trainer_callback import ExportableState
 from transformers.utils import logging
 
-from ..system.processes import derived_seed, may_synchronize
+from ..system.processes import derived_seed
 
 
 logger = logging.get_logger(__name__)
+
+
+def may_synchronize(args: TrainingArguments, step: int) -> bool:
+    """Whether ranks exchange numbers at a step: on several GPUs every tenth, since the host waits for the device."""
+    return args.world_size == 1 or args.device.type == "cpu" or step % 10 == 0
 
 
 class TrainingTotals(TrainerCallback, ExportableState):

@@ -12,8 +12,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.utils import logging
 
-from ..system.processes import may_synchronize
-from .callbacks import TrainingTotals, minutes_since, training_began
+from .callbacks import TrainingTotals, may_synchronize, minutes_since, training_began
 
 
 logger = logging.get_logger(__name__)

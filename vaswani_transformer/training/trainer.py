@@ -24,7 +24,6 @@ from ..system.files import file_errors_as_os_error, publish
 from ..system.manifests import MODEL_FILES, Manifest
 from ..system.messages import errors_begin_with
 from ..system.processes import all_ranks_or_none, derived_seed
-from ..system.signals import LoaderSignals
 from .averaging import CheckpointAveraging
 from .callbacks import SeedByRank, TrainingTotals
 from .checkpoints import (
@@ -40,6 +39,7 @@ from .costs import training_flops
 from .divergence import DivergenceGuard
 from .loss import CorpusLikelihood, LabelSmoothedLoss
 from .muon import Muon, parameter_groups
+from .signals import LoaderSignals
 
 
 # Shapes of batches for `torch_compile`; CUDA graphs of a shape take memory, and two steps to warm up.

@@ -13,6 +13,9 @@ from ..system.console import ProgressBar
 from .tokens import token_texts
 
 
+_BATCH = 32  # translations computed at once
+
+
 @dataclass(frozen=True)
 class Alternative:
     """An alternative token at a position of a translation, and the translation that follows from it.
@@ -23,7 +26,6 @@ class Alternative:
         translation: The text of `tokens`.
     """
 
-    token: int
     probability: float
     tokens: tuple[int, ...]
     translation: str
@@ -39,7 +41,7 @@ class Choice:
 
 
 class ForcedPrefixes(SentenceProcessor):
-    """Forces the first tokens of each sentence, each with its own log-probability.
+    """Forces a prefix of each sentence; forced tokens keep their log-probabilities.
 
     The score of a hypothesis therefore covers the whole sentence. Unlike `decoder_input_ids`, the prefixes may differ
     in length. They do not include the start token.
@@ -70,7 +72,6 @@ def find_alternatives(
     target: Sequence[int],
     count: int = 4,
     positions: Sequence[int] | None = None,
-    batch_size: int = 32,
     show_progress: bool = False,
     **options: Any,
 ) -> tuple[Choice, ...]:
@@ -82,7 +83,6 @@ def find_alternatives(
         target: Tokens of its translation, EOS included.
         count: Alternatives of each token; fewer where the length limit allows none.
         positions: Positions of the tokens; all by default.
-        batch_size: Translations computed at once.
         show_progress: Whether to show a bar.
         options: Keywords of `generate`, which continues each alternative by the same search as the original.
 
@@ -99,15 +99,15 @@ def find_alternatives(
     prefixes = [(*target[:position], token) for position in places for token in others[position]]
     translations: list[tuple[int, ...]] = []
     with ProgressBar(total=len(prefixes), desc="Searching", unit="alternatives", disable=not show_progress) as bar:
-        for first in range(0, len(prefixes), batch_size):
-            translations += _continue(model, inputs, prefixes[first : first + batch_size], options)
+        for first in range(0, len(prefixes), _BATCH):
+            translations += _continue(model, inputs, prefixes[first : first + _BATCH], options)
             bar.update(len(translations) - bar.n)
     alternatives: list[list[Alternative]] = [[] for _ in target]
     for prefix, tokens in zip(prefixes, translations, strict=True):
         position, token = len(prefix) - 1, prefix[-1]
         if tokens[: len(prefix)] == prefix:  # it is within the length limit
             text = tokenizer.decode(tokens, skip_special_tokens=True)
-            alternatives[position].append(Alternative(token, float(probabilities[position, token]), tokens, text))
+            alternatives[position].append(Alternative(float(probabilities[position, token]), tokens, text))
     texts = token_texts(tokenizer, target)
     return tuple(
         Choice(texts[position], float(probabilities[position, target[position]]), tuple(alternatives[position]))

@@ -88,7 +88,10 @@ class Translator:
         self.aligns = getattr(model.config, "target_vocab_size", None) is None  # alignment needs one vocabulary
 
     def translate(self, text: str, tag: str | None) -> list[ShownSentence]:
-        """Translate a text sentence by sentence; one in capitals in lower case, as its alternatives."""
+        """Translate a text sentence by sentence.
+
+        Sentences in capitals are lowered first, so that their alternatives match.
+        """
         sentences = Paragraph.split(self.directions, self.directions.tagged(text.strip(), tag)).sentences
         sentences = [self.directions.lower_capitals(sentence) or sentence for sentence in sentences]
         options = {**self.options, "return_scores": True, "return_alignment": self.aligns}
@@ -162,15 +165,13 @@ class Translator:
         translation, score = shown.translation, shown.translation.score
         tag, source = self.directions.split(shown.source)
         links = {target: place for place, target in score.alignment or ()}
+        words = zip(_spaced(translation.text, score.words), score.word_log_probabilities, strict=True)
         return {
             "source": source,
             "source_words": score.source_words if links else None,
             "space": " " if writes_spaces(self.directions.languages(tag)[0]) else "",
             "words": [
-                (gap, word, links.get(place), math.exp(value))
-                for place, ((gap, word), value) in enumerate(
-                    zip(_spaced(translation.text, score.words), score.word_log_probabilities, strict=True)
-                )
+                (gap, word, links.get(place), math.exp(value)) for place, ((gap, word), value) in enumerate(words)
             ],
             "rating": self._rating(shown),
             "open_word": shown.open_word,

@@ -66,7 +66,7 @@ def explore(
         target: A translation whose attention and alternatives to show; by default the best one of the search. With it,
             a text of several sentences is translated as one.
         alternatives: Alternatives of each token of the translation; 0 saves their searches.
-        max_tokens: Most tokens of a sentence; the time grows with its square, or faster.
+        max_tokens: Upper limit of the tokens of a sentence; time grows at least quadratically with it.
         show_progress: Whether to show a bar, which counts the alternatives.
         options: Keywords of `generate`.
 

@@ -1,4 +1,4 @@
-"""Pictures: attention as in the paper's Figures 3 to 5, its entropy, positions (3.5)."""
+"""Figures: attention as in the paper's Figures 3 to 5, attention entropy, and the positional encoding (3.5)."""
 
 import io
 import re
@@ -239,30 +239,6 @@ def attention_entropy(weights: AttentionWeights) -> dict[Kind, tuple[np.ndarray,
         seen = np.arange(len(rows)) + 1 if kind == "decoder" else np.full(len(rows), len(columns))  # tokens of a row
         entropies[kind] = -(layers * logarithms).sum(-1).mean(-1), float(np.log2(seen).mean())
     return entropies
-
-
-def entropy_view(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, target: str | None = None
-) -> Picture:
-    """Draw the entropy of every head's attention between the tokens of a sentence and its translation."""
-    entropies = attention_entropy(read_attention(model, tokenizer, source, target))
-    heads = max(values.shape[1] for values, _ in entropies.values())
-    layers = max(len(values) for values, _ in entropies.values())
-    figure = Figure(figsize=(3 * max(0.3 * heads, 1.8) + 1.3, max(0.3 * layers, 1.2) + 1.3), layout="constrained")
-    every = figure.subplots(1, 3)
-    for axes, (kind, (values, maximum)) in zip(every, entropies.items(), strict=True):
-        image = axes.imshow(values / max(maximum, 1e-9), vmin=0, vmax=1, cmap="viridis")
-        for (layer, head), value in np.ndenumerate(values):
-            color = "white" if value < 0.6 * maximum else "black"
-            axes.text(head, layer, f"{value:.1f}", ha="center", va="center", fontsize=8, color=color)
-        axes.set_title(f"{_LABELS[kind][0]}\nat most {maximum:.2f} bits", fontsize=9)
-        axes.set_xticks(range(values.shape[1]), [str(head + 1) for head in range(values.shape[1])])
-        axes.set_yticks(range(len(values)), [str(layer + 1) for layer in range(len(values))])
-        axes.set_xlabel("head")
-    every[0].set_ylabel("layer")
-    figure.colorbar(image, ax=every, label="share of the maximum")
-    figure.suptitle("Entropy of attention, bits", fontsize=11)
-    return Picture(figure)
 
 
 def positions_view(d_model: int = 512, length: int = 100) -> Picture:

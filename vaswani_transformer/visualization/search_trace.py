@@ -74,7 +74,7 @@ class SearchStep:
         live: Indices of the candidates that are live after the step, best first.
         finished: The best finished hypotheses after the step, best first.
         deciding_score: Score of the finished hypothesis that decides whether to stop; None before it exists.
-        bound: The score that it must reach; None if any suffices, or if no hypothesis is live.
+        bound: Threshold that stops the search; None if any score stops it, or nothing is live.
     """
 
     candidates: list[Candidate]

@@ -1,6 +1,5 @@
 """Tokens for display: the text of each token, and the words that they make up."""
 
-import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -9,10 +8,7 @@ from itertools import groupby, pairwise
 from transformers import FSMTTokenizer, MarianTokenizer, PreTrainedTokenizerBase
 
 from ..model.scores_vaswani import added_texts, begins_unspaced_word
-
-
-# Control characters, surrogates, characters that XML forbids, and marks that change the direction of surrounding text.
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+from ..system.messages import printable
 
 
 def shown_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str]) -> tuple[list[str], list[bool]]:
@@ -31,7 +27,7 @@ def shown_tokens(tokenizer: PreTrainedTokenizerBase, tokens: Sequence[str]) -> t
     for is_special, group in groupby(tokens, special.__contains__):
         run = list(group)
         spaced = [f" {name}" for name in run] if is_special else _spaced_texts(tokenizer, run)
-        texts += [_UNPRINTABLE.sub(lambda match: ascii(match[0])[1:-1], text.strip()) for text in spaced]
+        texts += [printable(text.strip()) for text in spaced]
         continues += _continuations(spaced)
     return texts, continues
 

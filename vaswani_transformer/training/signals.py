@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from .faults import Interrupted
-from .processes import may_synchronize
+from ..system.faults import Interrupted
+from .callbacks import may_synchronize
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -107,7 +107,7 @@ def signal_steps(state: TrainerState) -> list[int]:
 
 
 class LoaderSignals:
-    """`worker_init_fn` of data loaders; within its context, their workers ignore the signals.
+    """A `worker_init_fn`: while its context is active, data-loader workers ignore SIGINT and SIGTERM.
 
     A signal to all processes of a training must not end its workers, since the last step still needs them. After the
     training SIGTERM ends them: multiprocessing sends it when the program ends, and waits for them.
