@@ -145,7 +145,7 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     perplexities, robustness = {}, None
     for name, saved in models.items():
         model = saved.load_to_decode(args.precision)
-        perplexities[name] = reference_perplexity(model, saved.tokenizer, test_set)
+        perplexities[name] = reference_perplexity(model, saved.tokenizer, test_set, args.tokens_per_batch)
         searches = search_grid(model.generation_config, args.num_beams, args.length_penalty)
         systems[name] = [
             translate_test_set(model, saved.tokenizer, test_set, search, args.tokens_per_batch, args.confidence)

@@ -143,6 +143,7 @@ def parallel_corpora(data_args: ParsingArguments) -> ParsingArguments:
         validation=corpora.get("validation"),
         test=corpora.get("test"),
         tokenizer=str(Path(corpora["train"][0]).with_name("tokenizer")),
+        vocab_size=ParsingArguments.vocab_size,  # has no effect beside a tokenizer
         prepared=str(prepared / "encoded") if prepared else None,
     )
 

@@ -55,7 +55,7 @@ from vaswani_transformer.runs.scoring import (
     translate_test_set,
 )
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
-from vaswani_transformer.runs.verdict import find, next_step
+from vaswani_transformer.runs.verdict import judge, next_step
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.processes import on_main_process, start_processes
 
@@ -136,7 +136,7 @@ def score_copy(data: TrainingData, languages: tuple[str, str]) -> dict[str, Scor
     if split not in data.text:
         return {}
     corpus = held_out(data, split, languages)
-    return {f"{split}_copy": Translations(corpus.sources).score(corpus)}
+    return {f"{split}_copy": Translations(corpus.sources).score(replace(corpus, sources=None))}
 
 
 def choose_examples(data: TrainingData, languages: tuple[str, str], translations: list[str]) -> list[Example]:
@@ -176,7 +176,7 @@ def show_results(record: RunRecord) -> None:
 
 
 def show_verdict(record: RunRecord, directory: str) -> None:
-    findings = find(record)
+    findings = judge(record)
     print("\nVerdict")
     for finding in findings:
         print(f"- {finding.text}")

@@ -73,6 +73,12 @@ def test_text_is_compared_in_nfc():
         assert "|norm:NFC|" in each.signature
 
 
+def test_translations_that_copy_every_source_are_a_pathology():
+    sources, references = zip(*((english, [german]) for english, german in phrasebook("test")[:20]), strict=True)
+    scores = score_translations(sources, references, ("en", "de"), sources)
+    assert scores.pathologies.shares["copied"] == 100
+
+
 def test_two_sided_p_values_under_a_true_null_are_as_small_as_they_say():
     """A tenth of the pairs of equal systems differs with p < 0.1; more by sacreBLEU's p."""
     random = Random(1)

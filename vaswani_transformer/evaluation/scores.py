@@ -93,7 +93,7 @@ class Scores(CorpusScores):
         num_beams, length_penalty: Options of the search (6.1); None without a model.
         seconds: Duration of the search.
         by_source_length: sacreBLEU of groups of sentences; None without sources.
-        pathologies: Pathological translations; None without sources, or where the translations are the sources.
+        pathologies: Pathological translations; None without sources.
     """
 
     sentences: int
@@ -195,14 +195,13 @@ def score_translations(
     """
     target = base_language(languages[1])
     groups = None if sources is None else bleu_by_source_length(sources, translations, references, target)
-    is_copy = sources is None or list(translations) == list(sources)
     return Scores(
         sentences=len(translations),
         bleu=sacrebleu_score(translations, references, target),
         paper_bleu=BleuScore(**bleu_with_signature(translations, references, target)) if is_language(target) else None,
         chrf=chrf_score(translations, references),
         by_source_length=groups,
-        pathologies=None if is_copy else find_pathologies(sources, translations, references, languages),
+        pathologies=None if sources is None else find_pathologies(sources, translations, references, languages),
     )
 
 

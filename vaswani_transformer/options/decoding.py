@@ -130,7 +130,7 @@ class TranslationOptions(GenerationArguments):
     )
     engine: str | None = option(
         None,
-        "Engine that searches in place of the model: ctranslate2, ctranslate2:int8 or onnx (exports on first use);  "
+        "Engine that searches in place of the model: ctranslate2, ctranslate2:int8 or onnx (exports on first use); "
         "or the directory of an export by export.py.",
     )
     ensemble: list[str] | None = option(

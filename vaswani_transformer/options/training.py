@@ -238,7 +238,10 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     weight_decay: float = option(0.0, "Weight decay of the optimizer.", NOT_NEGATIVE, decides="weights", paper=0.0)
     average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None, paper=(5, 20))
     num_train_epochs: float = option(
-        None, "Epochs to train, without max_steps; by default 3, or until max_minutes have passed.", decides=None
+        None,
+        "Epochs to train, without max_steps; by default 3, or until max_minutes have passed.",
+        POSITIVE,
+        decides=None,
     )
     max_steps: int = option(-1, "Steps to train, instead of epochs.", decides=None)
     logging_steps: float = option(500, "Steps between logs, or their share of all steps.", decides=None)

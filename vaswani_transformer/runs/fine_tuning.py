@@ -16,7 +16,7 @@ from ..decoding.saved_model import SavedModel, open_model
 from ..model.configuration_vaswani import drop_measurements
 from ..model.tokenization_vaswani import for_targets
 from ..options.arguments import refuse_unused
-from ..options.data import DataArguments
+from ..options.data import VOCABULARY, DataArguments
 from ..options.parser import RecipeParser
 from ..options.training import ModelArguments, RecipeTrainingArguments
 from ..system.manifests import matching_files_digest
@@ -27,7 +27,6 @@ from .records import ParentModel, RunRecord
 
 # Options of the model that do not change the shape or meaning of weights.
 _CHANGEABLE = ("dropout", "attention_dropout", "label_smoothing", "layer_norm_eps")
-_TOKENIZER = ("tokenizer", "tokenizer_model", "vocab_size", "min_frequency", "split_digits", "tokenizer_sample")
 
 
 def _unset(name: str) -> Any:
@@ -121,7 +120,7 @@ def open_parent(args: ModelArguments, data: DataArguments) -> tuple[SavedModel |
     architecture = {each.name for each in fields(args)}.difference(("model", *_CHANGEABLE))
     decided = f"the configuration of --model decides it; only {', '.join(_CHANGEABLE)} may differ"
     refuse_unused(args, dict.fromkeys(architecture, decided))
-    refuse_unused(data, dict.fromkeys(_TOKENIZER, "the tokenizer of --model is used"))
+    refuse_unused(data, dict.fromkeys(("tokenizer", *VOCABULARY), "the tokenizer of --model is used"))
     parent = open_model(args.model, model_type="vaswani")
     with errors_begin_with(f"{parent.place}: generation_config.json"):
         GenerationConfig.from_pretrained(parent.directory).validate(strict=True)  # as saving does

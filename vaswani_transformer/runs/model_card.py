@@ -14,7 +14,7 @@ from ..model.languages_vaswani import language_name
 from ..options.data import DataArguments
 from ..options.training import ModelArguments, RecipeTrainingArguments
 from .records import RunRecord, TrainingResults
-from .verdict import find
+from .verdict import judge
 
 
 _FOLDER = Path(__file__).parent
@@ -88,7 +88,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         example=repr(examples[len(examples) // 2].source if examples else "..."),
         corpus_name=corpus_name,
         in_cell=_in_cell,
-        verdict=[each.text for each in find(record)],
+        verdict=[each.text for each in judge(record)],
         training_section=training_section(record, picture),
     )
     card.save(path)

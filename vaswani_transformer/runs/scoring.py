@@ -103,7 +103,7 @@ def translate_test_set(
 
 
 def reference_perplexity(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test_set: TestSet
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test_set: TestSet, tokens_per_batch: int
 ) -> Perplexity | None:
     """Perplexity of the first references; None if the tokenizer cannot encode them. Collective."""
     if not encodes_targets(tokenizer):
@@ -112,7 +112,8 @@ def reference_perplexity(
     pairs = zip(test_set.sources, test_set.references, strict=True)
     corpus = Dataset.from_list([{"translation": {source: text, target: texts[0]}} for text, texts in pairs])
     tag = Directions(model.config).tag(source, target)
-    return perplexity(model, tokenizer, encode_corpus(corpus, tokenizer, source, target, source_tag=tag))
+    encoded = encode_corpus(corpus, tokenizer, source, target, source_tag=tag)
+    return perplexity(model, tokenizer, encoded, tokens_per_batch)
 
 
 def measure_robustness(

@@ -48,10 +48,9 @@ from ..training.trainer import VaswaniTrainer
 from .plots import plot_learning_curve
 from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
-from .records import ParentModel, RunSettings, RunTraining, TrainingResults
+from .records import ParentModel, RunSettings, RunTraining, TrainingResults, loss_by_tenth
 from .run_directory import load_record, open_run, record_settings, training_settings
 from .scoring import ValidationBleu, choose_length_penalty
-from .verdict import loss_by_tenth
 
 
 @contextmanager
@@ -255,23 +254,7 @@ class TrainingRun:
         if trainer.is_world_process_zero():
             _show_plan(trainer, data)
         trainer.train(resume_from_checkpoint=self.checkpoint)
-        training = RunTraining(
-            seconds=trainer.totals.seconds,
-            processor_seconds=trainer.totals.processor_seconds,
-            cost=measure_cost(
-                trainer.state.total_flos, trainer.totals.device_seconds, args.device, DTYPES[args.precision]
-            ),
-            steps=trainer.state.global_step,
-            warmup_steps=steps_of_warmup(trainer.state, self._warmup_steps),
-            max_minutes=args.max_minutes,
-            loss_by_tenth=loss_by_tenth(trainer.state.log_history),
-            epochs=trainer.state.epoch,
-            target_tokens=int(trainer.totals.target_tokens),
-            padding_share=trainer.batch_sampler.padding_share,
-            processes=args.world_size,
-            averaged=[directory.name for directory in self.averaging.averaged],
-            resumed_from=self.checkpoint.name if self.checkpoint else None,
-        )
+        training = self._describe_training(trainer)
         trainer.model.config.use_cache = True  # the trainer has disabled it, but the saved model needs it
         if args.length_penalties:
             search.length_penalty = choose_length_penalty(trainer.model, args.length_penalties, data)
@@ -287,6 +270,35 @@ class TrainingRun:
             ),
             training=training,
         )
+
+    def _describe_training(self, trainer: VaswaniTrainer) -> RunTraining:
+        """Describe a training that has ended, and measure its cost. Collective."""
+        args, state, totals = self.args, trainer.state, trainer.totals
+        return RunTraining(
+            seconds=totals.seconds,
+            processor_seconds=totals.processor_seconds,
+            cost=measure_cost(state.total_flos, totals.device_seconds, args.device, DTYPES[args.precision]),
+            steps=state.global_step,
+            warmup_steps=steps_of_warmup(state, self._warmup_steps),
+            limits=self._limits(trainer),
+            loss_by_tenth=loss_by_tenth(state.log_history),
+            epochs=state.epoch,
+            target_tokens=int(totals.target_tokens),
+            padding_share=trainer.batch_sampler.padding_share,
+            processes=args.world_size,
+            averaged=[directory.name for directory in self.averaging.averaged],
+            resumed_from=self.checkpoint.name if self.checkpoint else None,
+        )
+
+    def _limits(self, trainer: VaswaniTrainer) -> dict[str, float]:
+        """The options that ended the training, and their values."""
+        args, state, callbacks = self.args, trainer.state, trainer.callback_handler.callbacks
+        has_ended = {
+            "max_steps" if args.max_steps > 0 else "num_train_epochs": state.global_step >= state.max_steps,
+            "max_minutes": args.max_minutes is not None and trainer.totals.seconds >= 60 * args.max_minutes,
+            "early_stopping_patience": any(isinstance(each, EarlyStopping) and each.has_stopped for each in callbacks),
+        }
+        return {name: getattr(args, name) for name, is_limit in has_ended.items() if is_limit}
 
     def models_to_score(self, splits: Container[str], parent: SavedModel | None = None) -> dict[str, tuple[str, Path]]:
         """Split and directory of each saved model to score, by the field of its scores in the recipe's results."""

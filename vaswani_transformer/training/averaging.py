@@ -24,6 +24,8 @@ from .checkpoints import checkpoint_damage, list_checkpoints
 
 logger = logging.get_logger(__name__)
 
+_STATE = "checkpoints_of_run"  # name in `TrainerState.stateful_callbacks`
+
 
 def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Tensor]:
     """Mean of the weights of several checkpoints, summed in float64 and returned in float32.
@@ -104,8 +106,9 @@ class CheckpointAveraging(TrainerCallback):
         if isinstance(kwargs["model"], PreTrainedModel) and hasattr(kwargs["model"], "peft_config"):
             raise ValueError("model: adapters of add_adapter cannot be averaged; use peft.get_peft_model")
         earlier = on_main_process(lambda: [*list_checkpoints(args.output_dir)])
-        self._steps = {step for step in earlier if step <= state.global_step} - {*signal_steps(state)}
+        self._steps = _steps_of_run(state, earlier)
         self._saved_at = time.monotonic()
+        self._store_steps(state)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.every_minutes is None:
@@ -118,6 +121,11 @@ class CheckpointAveraging(TrainerCallback):
         if state.global_step not in signal_steps(state):
             self._steps.add(state.global_step)
             self._saved_at = time.monotonic()
+            self._store_steps(state)
+
+    def _store_steps(self, state: TrainerState) -> None:
+        """Tell `checkpoints_to_average` which checkpoints before the next belong to this run."""
+        state.stateful_callbacks[_STATE] = {"args": {}, "attributes": {"steps": sorted(self._steps)}}
 
     def needed_steps(self, step: int) -> set[int]:
         """Steps of the checkpoints that would be averaged if the one of `step` were the last."""
@@ -160,9 +168,18 @@ class CheckpointAveraging(TrainerCallback):
 
 
 def checkpoints_to_average(output_dir: str | Path) -> dict[int, Path]:
-    """The checkpoints of a training by step, oldest first, except those saved only because of a signal."""
+    """The checkpoints of the run that wrote the last one, by step, except those saved only because of a signal."""
     checkpoints = list_checkpoints(output_dir)
     if not checkpoints or not (path := [*checkpoints.values()][-1] / TRAINER_STATE_NAME).is_file():
         return checkpoints
-    left_out = {*signal_steps(TrainerState.load_from_json(str(path)))} - {max(checkpoints)}
-    return {step: path for step, path in checkpoints.items() if step not in left_out}
+    steps = _steps_of_run(TrainerState.load_from_json(str(path)), checkpoints) | {max(checkpoints)}
+    return {step: path for step, path in checkpoints.items() if step in steps}
+
+
+def _steps_of_run(state: TrainerState, on_disk: Iterable[int]) -> set[int]:
+    """Steps of a run's checkpoints up to a state, without those saved only because of a signal.
+
+    Checkpoints written without `CheckpointAveraging` do not say which run they belong to; all on disk then count.
+    """
+    steps = (state.stateful_callbacks or {}).get(_STATE, {}).get("attributes", {}).get("steps", on_disk)
+    return {step for step in steps if step <= state.global_step} - {*signal_steps(state)}

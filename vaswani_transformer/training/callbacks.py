@@ -142,10 +142,14 @@ class EarlyStopping(TrainerCallback):
     """Saves a checkpoint and ends training if `metric_for_best_model` has not improved for `patience` evaluations.
 
     It decides by the logged values, which checkpoints contain, so that a resumed training ends at the same step.
+
+    Attributes:
+        has_stopped: Whether it ended the training.
     """
 
     def __init__(self, patience: int) -> None:
         self.patience = patience
+        self.has_stopped = False
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._stop_without_progress(args, state, control)
@@ -159,7 +163,7 @@ class EarlyStopping(TrainerCallback):
         values = [entry[name] for entry in state.log_history if name in entry]
         best = max if args.greater_is_better else min
         if values and len(values) - 1 - values.index(best(values)) >= self.patience:
-            control.should_training_stop = True
+            self.has_stopped = control.should_training_stop = True
             if state.is_world_process_zero:
                 logger.warning(
                     f"early_stopping_patience: training ends at step {state.global_step}; the last {self.patience} "

@@ -30,8 +30,8 @@ class TrainingCost:
 def measure_cost(counted: float, device_seconds: float, device: torch.device, dtype: torch.dtype) -> TrainingCost:
     """Measure the rate of a device, for the cost of a training on devices of this kind.
 
-    Collective: all processes measure simultaneously, as they trained. The number of devices may change when a training
-    resumes, so that its time is given as `device_seconds`.
+    Call it on all processes at once, so that they share the machine as in training. The number of devices may change
+    when a training resumes, so that its time is given as `device_seconds`.
     """
     rate = sustained_rate(device, dtype)
     accounted = device_seconds * rate
