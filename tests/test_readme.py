@@ -249,8 +249,8 @@ def test_make_has_the_target(command):
     assert dry.returncode == 0, dry.stderr
 
 
-# A field of a dataclass of options, and its other name.
-OPTION = re.compile(r"^    (\w+): .*?=|alias=\"--(\w+)\"", re.M)
+# A field of a dataclass of options.
+OPTION = re.compile(r"^    (\w+): .*?=", re.M)
 
 # Digits with a point, a comma or two places, and what they count, if it is written in several ways.
 NUMBER = re.compile(r"(?<![\w.,])(?<!\d-)(\d+(?:,\d{3})+|\d+\.\d+|\d\d+)(?![\d.,]*\d)(?: (%|percent\b|minutes\b))?")

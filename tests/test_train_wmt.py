@@ -18,8 +18,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from vaswani_transformer import VaswaniConfig, VaswaniTrainer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.options.training import RecipeTrainingArguments
-from vaswani_transformer.runs import training_run
-from vaswani_transformer.runs.scoring import ValidationBleu
+from vaswani_transformer.runs import training_run, validation
+from vaswani_transformer.runs.scoring import Translations
 
 
 CONFIGS = sorted(
@@ -136,11 +136,12 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
         assert f"\n| {row} |\n" in card
     for better, expected in ((1, 0.0), (12, 50.0)):  # sentences of twelve
 
-        def translate(measure, _, length_penalty, count=better):
-            right = count if length_penalty == 50 else 0
-            return [line + " und so weiter" * (row >= right) for row, line in enumerate(measure.references)]
+        def translate(model, tokenizer, test_set, search, count=better):
+            right = count if search.length_penalty == 50 else 0
+            lines = [line + " und so weiter" * (row >= right) for row, (line,) in enumerate(test_set.references)]
+            return Translations(lines)
 
-        monkeypatch.setattr(ValidationBleu, "translate", translate)
+        monkeypatch.setattr(validation, "translate_test_set", translate)
         (directory / "all_results.json").unlink()
         call_recipe("train_wmt.py", *option_words(settings), "--resume")
         assert AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty == expected

@@ -498,10 +498,8 @@ def expected_evaluation() -> Any:
 
 
 @pytest.mark.parametrize("size", EVAL_BATCHES)
-@pytest.mark.parametrize("generate", [False, True])
-def test_the_evaluation_logs_the_likelihood_of_the_corpus(tmp_path, tokenizer, expected_evaluation, size, generate):
-    settings = {"predict_with_generate": generate, "generation_max_length": 4}
-    assert evaluate(make_model(dropout=0.1), tokenizer, tmp_path, size, **settings) == expected_evaluation
+def test_the_evaluation_logs_the_likelihood_of_the_corpus(tmp_path, tokenizer, expected_evaluation, size):
+    assert evaluate(make_model(dropout=0.1), tokenizer, tmp_path, size) == expected_evaluation
 
 
 def test_two_processes_evaluate_each_pair_once(two_processes, expected_evaluation):

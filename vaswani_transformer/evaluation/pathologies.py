@@ -145,7 +145,7 @@ class PathologyDetector:
         return self.ratio * length - _DEVIATIONS * self.deviation * math.sqrt(length)
 
 
-def numbers_agree(source: str, translation: str, languages: tuple[str, str] = ("und", "und")) -> bool:
+def numbers_agree(source: str, translation: str, languages: tuple[str, str]) -> bool:
     """Whether a translation has the numbers of its source, in digits of any script and with any separators.
 
     Hours of 12 and of 24 agree, and so do years with and without their century. If each side has a number that the

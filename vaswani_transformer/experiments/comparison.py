@@ -7,9 +7,8 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from scipy.stats import ttest_1samp
-from transformers import PreTrainedConfig
 
-from ..model.configuration_vaswani import PAPER_VARIANTS
+from ..model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from ..runs.model_card import compare_with_paper
 from ..runs.records import Provenance, RunRecord
 from ..system.typed_json import Record
@@ -189,11 +188,11 @@ class SweepRecord(Record):
         return holm(values)
 
 
-def paper_cost(name: str, config: PreTrainedConfig) -> RowCost:
+def paper_cost(name: str) -> RowCost:
     """The cost of the paper's "base" or "big" training; the count assumes full batches."""
     steps, hours = PAPER_TRAININGS[name]
     length = TOKENS_PER_SENTENCE
-    counted = steps * training_flops(config, PAPER_BATCH_TOKENS // length, length, length)
+    counted = steps * training_flops(VaswaniConfig.from_variant(name), PAPER_BATCH_TOKENS // length, length, length)
     return RowCost(seconds=hours * 3600, devices=PAPER_DEVICES, rate=PAPER_RATE, counted=counted)
 
 

@@ -7,7 +7,6 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..model.configuration_vaswani import VaswaniConfig
 from ..system.files import atomic_write
 from .comparison import PAPER_SCORES, PAPER_TRAININGS, TOKENS_PER_SENTENCE, SweepRecord, SweepScore, paper_cost
 
@@ -67,7 +66,7 @@ def _with_error(score: SweepScore) -> str:
 def cost_table(sweep: SweepRecord) -> Table:
     """The accounting of Table 2 as text: headings, the sweep's rows, the paper's models."""
     costs = {name: row.cost for name, row in sweep.rows.items()}
-    costs |= {f"paper: {name}": paper_cost(name, VaswaniConfig.from_variant(name)) for name in PAPER_TRAININGS}
+    costs |= {f"paper: {name}": paper_cost(name) for name in PAPER_TRAININGS}
     lines = [["row", "minutes", "devices", "FLOPs/s of one", "time x devices x rate", "counted", "utilisation"]]
     for name, cost in costs.items():
         operations = (cost.rate, cost.by_the_papers_accounting, cost.counted)

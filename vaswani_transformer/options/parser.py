@@ -78,8 +78,6 @@ class RecipeParser(HfArgumentParser):
             kwargs["help"] += " (default: %(default)s)"
         for name in ("decides", "interval", "paper"):
             kwargs.pop(name, None)
-        if names[0].startswith("--") and len(names) > 1:  # an alias, such as --from
-            kwargs["dest"], names = field, names[1:]
         heading = self._headings.get(field)
         if is_first or heading is None:
             return super().add_argument(*names, **kwargs)

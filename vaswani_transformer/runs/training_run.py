@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
 from .records import ParentModel, RunSettings, RunTraining, TrainingResults, loss_by_tenth
 from .run_directory import load_record, open_run, record_settings, training_settings
-from .scoring import ValidationBleu, choose_length_penalty
+from .validation import choose_length_penalty, held_out, validation_bleu
 
 
 @contextmanager
@@ -186,17 +187,20 @@ class TrainingRun:
 
     def _trainer(self, model: PreTrainedModel, data: TrainingData) -> VaswaniTrainer:
         args, config = self.args, model.config
-        held_out = [data.encoded[split] for split in ("validation", "validation_reverse") if split in data.encoded]
+        evaluated = [data.encoded[split] for split in ("validation", "validation_reverse") if split in data.encoded]
         bleu = None
         if args.eval_bleu is not None:
-            bleu = ValidationBleu.on_sample(data, config, args.eval_bleu, args.generation_num_beams)
+            sample = held_out(data, "validation", (config.source_language, config.target_language), args.eval_bleu)
+            bleu = partial(
+                validation_bleu, tokenizer=data.tokenizer, sample=sample, num_beams=args.generation_num_beams
+            )
         trainer_class = VaswaniTrainer if args.virtual_ranks is None else ElasticTrainer
         trainer = trainer_class(
             model,
             args,
             mixed=list(data.mixed.values()),
             train_dataset=data.train,
-            eval_dataset=concatenate_datasets(held_out) if held_out else None,
+            eval_dataset=concatenate_datasets(evaluated) if evaluated else None,
             processing_class=data.tokenizer,
             validation_bleu=bleu,
             callbacks=[*self._schedule(), self.averaging, self.signal_checkpoint],
