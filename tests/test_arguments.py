@@ -64,7 +64,7 @@ def test_the_help_has_one_line_of_usage_and_defaults_and_rare_options_on_request
     text = parser_of("train_wmt.py", monkeypatch).format_help()
     assert len(text.partition("\n\n")[0].splitlines()) == 1  # the usage
     joined = " ".join(text.split())  # lines break where the terminal ends
-    assert "(default: 4000)" in joined
+    assert "(default: 37000)" in joined
     assert "(default: None)" not in joined
     assert not any(name in re.findall(r"^  (--\w+)", text, re.M) for name in rare)
     monkeypatch.setattr("sys.argv", ["train_wmt.py", "--help_all"])

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from accelerate.utils import parse_flag_from_env
@@ -175,6 +175,15 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
 
     option_group = "training"
 
+    # Of options that fine-tuning, which extends this class, sets in another way.
+    _defaults: ClassVar[dict[str, float]] = {
+        "source_tokens": 25000,
+        "target_tokens": 25000,
+        "warmup_steps": 4000,
+        "learning_rate_factor": 1.0,
+        "learning_rate": 5e-5,
+    }
+
     output_dir: str | None = option("runs/model", "Where everything is written.", decides=None, is_first=True)
     resume: bool = option(
         False,
@@ -189,24 +198,43 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         COUNT,
         decides=None,
     )
+    source_tokens: int = option(
+        None,
+        "Source tokens of a batch, of all processes together (5.1); by default 25000, with --model a hundredth of an "
+        "epoch.",
+        COUNT,
+        decides="weights",
+        paper=25000,
+    )
+    target_tokens: int = option(
+        None, "Target tokens of a batch; by default as source_tokens.", COUNT, decides="weights", paper=25000
+    )
     warmup_steps: int = option(
-        4000,
-        "Steps of the warm-up (5.3); it ends at a tenth of max_minutes at the latest, then with a lower peak.",
+        None,
+        "Steps of the warm-up (5.3), by default 4000; it ends at a tenth of max_minutes at the latest, then with a "
+        "lower peak.",
         COUNT,
         decides="weights",
         paper=4000,
     )
     learning_rate_factor: float = option(
-        1.0, "Multiplies the learning rate of 5.3.", POSITIVE, decides="weights", paper=1.0
+        None, "Multiplies the learning rate of 5.3; by default 1.", POSITIVE, decides="weights", paper=1.0
     )
     lr_scheduler_type: Literal["inverse_sqrt", "constant", "constant_with_warmup"] = option(
-        "inverse_sqrt",
-        "The schedule of 5.3; or 'constant' for learning_rate in every step, 'constant_with_warmup' for a rise to it "
-        "over warmup_steps. If max_minutes cut the rise short, the rate stays where it is.",
+        None,
+        "The schedule of 5.3, 'inverse_sqrt', by default; or 'constant' for learning_rate in every step, "
+        "'constant_with_warmup' for a rise to it over warmup_steps. If max_minutes ends the rise early, the rate stays "
+        "at the value reached. With --model the default is 'constant', unless warmup_steps or learning_rate_factor is "
+        "given.",
         decides="weights",
         paper="inverse_sqrt",
     )
-    learning_rate: float = option(5e-5, "Learning rate, if it is constant.", POSITIVE, decides="weights")
+    learning_rate: float = option(
+        None,
+        "Learning rate, if it is constant; by default 5e-5, with --model the rate of 5.3 at step 100,000.",
+        POSITIVE,
+        decides="weights",
+    )
     cooldown: float = option(
         0.0,
         "Share of the training, at its end, in which the learning rate falls to zero: of max_steps, or of max_minutes, "
@@ -293,6 +321,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
 
     def resolve(self) -> None:
         """Set options that depend on others, and refuse options without effect."""
+        if self.lr_scheduler_type is None:
+            self.lr_scheduler_type = "inverse_sqrt"
         unused = dict(_UNUSED)
         if self.lr_scheduler_type == "inverse_sqrt":
             unused["learning_rate"] = "set learning_rate_factor and warmup_steps, or a constant lr_scheduler_type"
@@ -305,6 +335,9 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         if self.eval_strategy == "no":
             unused |= dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy")
         refuse_unused(self, unused)
+        for name, value in self._defaults.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
         if self.num_train_epochs is None and self.max_steps <= 0 and self.max_minutes is not None:
             self.max_steps = _UNLIMITED
             for name in ("logging_steps", "save_steps", "eval_steps"):
