@@ -1,8 +1,6 @@
 """Options of the model and of its training: sections 3, 5 and 6.1, and all of `Seq2SeqTrainingArguments`."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, Literal, cast
@@ -156,17 +154,6 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
                 f"virtual_ranks alone divides a batch"
             )
         self.average_tokens_across_devices = False  # the trainer would multiply the loss by the number of processes
-
-    @contextmanager
-    def elastic_threads(self) -> Iterator[None]:
-        """Fix PyTorch's number of CPU threads in elastic training, whose bits depend on it."""
-        before = torch.get_num_threads()
-        if self.virtual_ranks is not None:
-            torch.set_num_threads(self.virtual_rank_threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
 
 
 @dataclass

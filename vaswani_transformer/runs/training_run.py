@@ -42,7 +42,7 @@ from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.costs import measure_cost
-from ..training.elastic import ElasticTrainer
+from ..training.elastic import ElasticTrainer, fixed_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.schedule import NoamSchedule, WarmupCheck, WarmupCooldown, steps_of_warmup
 from ..training.trainer import VaswaniTrainer
@@ -178,7 +178,7 @@ class TrainingRun:
         model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
         if args.cooccurrence_embeddings and self.checkpoint is None:
             began = time.monotonic()
-            with args.elastic_threads():
+            with fixed_threads(args):
                 directions = cooccurrence_embeddings(data.train, config.vocab_size, config.d_model, args.seed)
             set_embeddings(model, directions)
             if PartialState().is_main_process:
@@ -349,7 +349,7 @@ def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
 def _fastest_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> str:
     """Measure which precision trains a model fastest on this machine, and print the relative speeds."""
     parts = args.virtual_ranks or args.world_size * args.gradient_accumulation_steps
-    with args.elastic_threads():
+    with fixed_threads(args):
         speeds = relative_speeds(config, args.device, args.target_tokens // parts)
     fastest = fastest_precision(speeds)
     measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())
