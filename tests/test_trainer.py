@@ -42,7 +42,7 @@ from vaswani_transformer import (
     noam_learning_rate,
 )
 from vaswani_transformer.data.batching import MixedCorpus
-from vaswani_transformer.training.callbacks import TimeLimit
+from vaswani_transformer.training.callbacks import TimeLimit, TrainingProgress
 from vaswani_transformer.training.loss import LabelSmoothedLoss
 from vaswani_transformer.training.trainer import VaswaniTrainer
 
@@ -272,7 +272,9 @@ def test_a_limit_of_time_ends_training_with_a_checkpoint(tmp_path, tokenizer, cl
 
 def test_a_training_of_minutes_says_soon_how_many_steps_and_passes_it_will_make(tmp_path, tokenizer, clock, capsys):
     """Fifteen seconds are eight steps of two seconds; the line comes after the second step."""
-    trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=[clock, TimeLimit(0.25)])
+    trainer = make_trainer(
+        make_model(), tokenizer, tmp_path, callbacks=[clock, TimeLimit(0.25), TrainingProgress(0.25)]
+    )
     trainer.train()
     assert trainer.state.global_step == 8
     line = "at this speed, the training will make 8 steps, 1.5 passes over the corpus, in 0.25 min"

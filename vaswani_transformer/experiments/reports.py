@@ -16,12 +16,12 @@ Table = Sequence[Sequence[str]]
 
 def score_table(sweep: SweepRecord) -> Table:
     """Table 3 as text: the headings, then the rows."""
-    name = sweep.reference
-    perplexity = ["PPL", f"nats - {name}", "p"]
-    bleu = ["BLEU", f"BLEU - {name}", "p", "length", "BLEU at full length"]
-    paper = ["paper: PPL", "paper: BLEU", f"paper: BLEU - {name}"]
-    lines = [["row", f"differs from {name}", "parameters", "steps", "seeds", *perplexity, *bleu, *paper]]
-    reference, (_, paper_reference) = sweep.rows[name], PAPER_SCORES[name]
+    base = sweep.reference
+    perplexity = ["PPL", f"nats - {base}", "p"]
+    bleu = ["BLEU", f"BLEU - {base}", "p", "length", "BLEU at full length"]
+    paper = ["paper: PPL", "paper: BLEU", f"paper: BLEU - {base}"]
+    lines = [["row", f"differs from {base}", "parameters", "steps", "seeds", *perplexity, *bleu, *paper]]
+    reference, (_, paper_reference) = sweep.rows[base], PAPER_SCORES[base]
     perplexity_p, bleu_p = sweep.p_values("perplexity"), sweep.p_values("bleu")
     for name, row in sweep.rows.items():
         paper_perplexity, paper_bleu = PAPER_SCORES[name]

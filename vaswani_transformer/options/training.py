@@ -105,13 +105,16 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         paper=False,
     )
     ddp_find_unused_parameters: bool | None = option(
-        False, "Look for parameters without a gradient; there are none.", decides=None, is_shown=False
+        False, "Search for parameters without a gradient; this model has none.", decides=None, is_shown=False
     )
     max_grad_norm: float = option(
         0.0, "Maximum gradient norm; 0 disables clipping.", NOT_NEGATIVE, decides="weights", paper=0.0
     )
     logging_nan_inf_filter: bool = option(
-        False, "Log another value for a loss that is not finite, which ends training.", decides=None, is_shown=False
+        False,
+        "Hide non-finite losses in the log; training ends at the first one in any case.",
+        decides=None,
+        is_shown=False,
     )
     virtual_ranks: int | None = option(
         None,
@@ -273,8 +276,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     length_penalties: list[float] | None = option(
         None,
-        "Alpha of the search (6.1), by default 0.6; of several values, the first is saved with the model, unless "
-        "another's validation sacreBLEU is significantly better (paired bootstrap, p < 0.05).",
+        "Alpha of the search (6.1), by default 0.6; with several values, the model is saved with the first, unless "
+        "another one has a significantly higher sacreBLEU on validation (paired bootstrap, p < 0.05).",
         ALPHA,
         decides=None,
     )

@@ -58,10 +58,9 @@ from .validation import choose_length_penalty, held_out, validation_bleu
 def training_run(program: str, args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
     """Supervise a training: a fault, a lost process or a signal ends all processes with one line.
 
-    The line begins with `program`, the recipe's name. At the end of the context the process group is destroyed. Its
-    threads end only if nothing refers to it any longer, and a trainer does: the trainer must be a local variable of a
-    function called in the context. Then the run is pushed, even if it had already ended, since its push may have been
-    interrupted.
+    The line begins with `program`, the recipe's name. On exit, the process group is destroyed, then the run is pushed
+    (also a finished run, whose push may have been interrupted). Keep the trainer local to a function called inside the
+    context: a trainer that is still referenced keeps the group's threads alive.
     """
     with (
         exit_on_error(program, "continue with --resume"),

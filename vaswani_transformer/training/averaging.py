@@ -76,8 +76,8 @@ class CheckpointAveraging(TrainerCallback):
 
     Raises:
         ValueError: From `train()`: `save_strategy` writes no checkpoints, `load_best_model_at_end` asks for other
-            weights, `save_total_limit` keeps fewer than are averaged (`VaswaniTrainer` keeps them in any case), or a
-            model that is not a `PeftModel` has adapters.
+            weights, `save_total_limit` keeps fewer than are averaged (not with `VaswaniTrainer`, which keeps those that
+            are needed), or a model that is not a `PeftModel` has adapters.
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
