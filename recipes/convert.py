@@ -37,9 +37,7 @@ from vaswani_transformer.system.manifests import MODEL_FILES, Manifest
 class ConvertArguments:
     """Options of convert.py."""
 
-    toolkit: Literal["marian", "fsmt", "fairseq"] = option(
-        MISSING, "Toolkit that trained or saved the model.", alias="--toolkit"
-    )
+    toolkit: Literal["marian", "fsmt", "fairseq"] = option(MISSING, "Toolkit that trained or saved the model.")
     model: str = option(MISSING, "Directory of a saved model, or its name on the Hub; fairseq: the checkpoint.")
     output: str = option(MISSING, "Directory to create.")
     dictionaries: str | None = option(

@@ -367,7 +367,7 @@ def test_links_and_paths_resolve(page):
 @pytest.mark.parametrize("chapter", [*CHAPTERS, REPOSITORY / "recipes" / "benchmarks" / "gpu.sh"], ids=name_of)
 def test_options_exist(chapter):
     sources = [path.read_text(encoding="utf-8") for room in ROOMS for path in room.rglob("*.py")]
-    ours = {name for text in sources for pair in OPTION.findall(text) for name in pair}
+    ours = {name for text in sources for name in OPTION.findall(text)}
     others = {field.name for field in fields(Seq2SeqTrainingArguments)}
     of_the_launcher = {"config", "config_file", "help", "machine_rank", "main_process_ip", "num_processes"}
     text = chapter.read_text(encoding="utf-8")
