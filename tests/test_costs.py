@@ -64,7 +64,6 @@ def test_rate_is_that_of_the_fastest_product(monkeypatch, dtype):
 def test_time_devices_and_rate_make_what_table_2_prints(name, printed):
     cost = paper_cost(name)
     assert f"{cost.by_the_papers_accounting:.1e}" == printed
-    assert cost.by_the_papers_accounting == pytest.approx(cost.seconds * cost.devices * cost.rate)
 
 
 @pytest.mark.parametrize("name", ["base", "big"])
@@ -75,4 +74,3 @@ def test_count_is_about_six_operations_a_parameter_and_token(name):
     tokens = 25_000 * {"base": 100_000, "big": 300_000}[name]
     cost = paper_cost(name)
     assert cost.counted == pytest.approx(6 * parameters * tokens, rel=0.03)
-    assert cost.utilisation == cost.counted / cost.by_the_papers_accounting

@@ -8,7 +8,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..system.files import atomic_write
-from .comparison import PAPER_SCORES, PAPER_TRAININGS, TOKENS_PER_SENTENCE, SweepRecord, SweepScore, paper_cost
+from .comparison import (
+    PAPER_DEVICES,
+    PAPER_SCORES,
+    PAPER_TRAININGS,
+    TOKENS_PER_SENTENCE,
+    SweepRecord,
+    SweepScore,
+    paper_cost,
+)
 
 
 Table = Sequence[Sequence[str]]
@@ -65,13 +73,14 @@ def _with_error(score: SweepScore) -> str:
 
 def cost_table(sweep: SweepRecord) -> Table:
     """The accounting of Table 2 as text: headings, the sweep's rows, the paper's models."""
-    costs = {name: row.cost for name, row in sweep.rows.items()}
-    costs |= {f"paper: {name}": paper_cost(name) for name in PAPER_TRAININGS}
+    costs = {name: (row.seconds, row.devices, row.cost) for name, row in sweep.rows.items()}
+    for name, (_, hours) in PAPER_TRAININGS.items():
+        costs[f"paper: {name}"] = 3600 * hours, PAPER_DEVICES, paper_cost(name)
     lines = [["row", "minutes", "devices", "FLOPs/s of one", "time x devices x rate", "counted", "utilisation"]]
-    for name, cost in costs.items():
+    for name, (seconds, devices, cost) in costs.items():
         operations = (cost.rate, cost.by_the_papers_accounting, cost.counted)
         numbers = [f"{each:.1e}".replace("e+", "e") for each in operations]
-        lines.append([name, f"{cost.seconds / 60:,.1f}", str(cost.devices), *numbers, f"{cost.utilisation:.1%}"])
+        lines.append([name, f"{seconds / 60:,.1f}", str(devices), *numbers, f"{cost.utilisation:.1%}"])
     return lines
 
 

@@ -181,5 +181,6 @@ def _steps_of_run(state: TrainerState, on_disk: Iterable[int]) -> set[int]:
 
     Checkpoints written without `CheckpointAveraging` do not say which run they belong to; all on disk then count.
     """
-    steps = (state.stateful_callbacks or {}).get(_STATE, {}).get("attributes", {}).get("steps", on_disk)
-    return {step for step in steps if step <= state.global_step} - {*signal_steps(state)}
+    stored = (state.stateful_callbacks or {}).get(_STATE, {}).get("attributes", {}).get("steps", on_disk)
+    steps = {*stored, state.global_step}  # a checkpoint stores those before it
+    return {step for step in steps if 0 < step <= state.global_step} - {*signal_steps(state)}

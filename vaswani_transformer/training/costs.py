@@ -16,15 +16,18 @@ class TrainingCost:
         by_the_papers_accounting: Operations by Table 2: time x devices x rate.
         counted: Operations counted from the shapes of the matrix products.
         rate: Operations per second that one device sustains.
-        utilisation: `counted` divided by `by_the_papers_accounting`.
-        dtype: Dtype in which `rate` was measured.
+        dtype: Dtype in which `rate` was measured; None for the paper's.
     """
 
     by_the_papers_accounting: float
     counted: float
     rate: float
-    utilisation: float
     dtype: str | None = None
+
+    @property
+    def utilisation(self) -> float:
+        """Share of the operations by the paper's accounting that were counted."""
+        return self.counted / self.by_the_papers_accounting
 
 
 def measure_cost(counted: float, device_seconds: float, device: torch.device, dtype: torch.dtype) -> TrainingCost:
@@ -34,14 +37,8 @@ def measure_cost(counted: float, device_seconds: float, device: torch.device, dt
     when a training resumes, so that its time is given as `device_seconds`.
     """
     rate = sustained_rate(device, dtype)
-    accounted = device_seconds * rate
-    return TrainingCost(
-        by_the_papers_accounting=accounted,
-        counted=counted,
-        rate=rate,
-        utilisation=counted / accounted,
-        dtype=str(dtype).removeprefix("torch."),
-    )
+    dtype_name = str(dtype).removeprefix("torch.")
+    return TrainingCost(by_the_papers_accounting=device_seconds * rate, counted=counted, rate=rate, dtype=dtype_name)
 
 
 def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float32) -> float:
