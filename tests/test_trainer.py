@@ -431,9 +431,17 @@ REFUSED = {
 }
 
 
-def test_other_labels_are_refused(tmp_path, tokenizer):
-    with pytest.raises(ValueError, match=r"^label_names: .* column labels, not \['targets'\]$"):
-        make_trainer(make_model(), tokenizer, tmp_path, label_names=["targets"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label_names": ["targets"]}, r"^label_names: .* column labels, not \['targets'\]$"),
+        ({"predict_with_generate": True}, "^predict_with_generate: give validation_bleu"),
+        ({"push_to_hub": True}, "^hub_strategy: must be end"),
+    ],
+)
+def test_options_of_the_stock_trainer_without_effect_are_refused(tmp_path, tokenizer, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(make_model(), tokenizer, tmp_path, **options)
 
 
 @pytest.mark.parametrize("case", REFUSED)
