@@ -76,6 +76,7 @@ _RESULTS = {
             "by_the_papers_accounting": 2.9628e15,
             "counted": 1.096e15,
             "rate": 9.876e11,
+            "utilisation": 0.36992,
             "dtype": "bfloat16",
         },
         "steps": 6000,

@@ -36,7 +36,10 @@ def test_rows_are_those_of_table_3_in_its_order_and_base_is_the_reference():
 
 
 def test_the_cost_is_the_mean_over_seeds():
-    costs = [{"by_the_papers_accounting": accounted, "counted": 1e12, "rate": 2e10} for accounted in (4e12, 8e12)]
+    costs = [
+        {"by_the_papers_accounting": accounted, "counted": 1e12, "rate": 2e10, "utilisation": 1e12 / accounted}
+        for accounted in (4e12, 8e12)
+    ]
     runs = {seed: run_record(cost=cost, seconds=200.0 * seed) for seed, cost in enumerate(costs, start=1)}
     row = summarize({"base": runs}).rows["base"]
     assert (row.seconds, row.cost.by_the_papers_accounting, row.cost.counted) == (300, 6e12, 1e12)

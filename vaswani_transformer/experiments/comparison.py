@@ -172,8 +172,7 @@ def paper_cost(name: str) -> TrainingCost:
     steps, hours = PAPER_TRAININGS[name]
     length = TOKENS_PER_SENTENCE
     counted = steps * training_flops(VaswaniConfig.from_variant(name), PAPER_BATCH_TOKENS // length, length, length)
-    accounted = hours * 3600 * PAPER_DEVICES * PAPER_RATE
-    return TrainingCost(by_the_papers_accounting=accounted, counted=counted, rate=PAPER_RATE)
+    return TrainingCost.at_rate(PAPER_RATE, hours * 3600 * PAPER_DEVICES, counted)
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:
@@ -239,9 +238,9 @@ def _summarize_row(by_seed: Mapping[int, RunRecord]) -> Row:
         length=fmean(record.validation.bleu.relative_length for record in records),
         seconds=seconds,
         devices=devices,
-        cost=TrainingCost(
-            by_the_papers_accounting=accounted,
+        cost=TrainingCost.at_rate(
+            accounted / (seconds * devices),
+            seconds * devices,
             counted=fmean(record.training.cost.counted for record in records),
-            rate=accounted / (seconds * devices),
         ),
     )

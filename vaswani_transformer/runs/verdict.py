@@ -181,7 +181,8 @@ def _length(record: RunRecord) -> Iterator[Finding]:
 
 def _longer(record: RunRecord) -> str:
     """How to train twice as long: by doubling the limits that ended the training."""
-    doubled = " ".join(f"--{name} {2 * limit:.15g}" for name, limit in record.training.limits.items())
+    limits = record.training.limits or {"max_steps": record.training.steps}  # earlier records
+    doubled = " ".join(f"--{name} {2 * limit:.15g}" for name, limit in limits.items())
     if record.settings.others.get("cooldown"):  # the rate is zero, and a resumed training must keep its length
         return _repeat(doubled)
     return f"repeat the command with --resume {doubled}"

@@ -1,6 +1,7 @@
 """Training cost in floating point operations: counted from the shapes of batches, and estimated as in Table 2."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from transformers import PreTrainedConfig
@@ -16,18 +17,22 @@ class TrainingCost:
         by_the_papers_accounting: Operations by Table 2: time x devices x rate.
         counted: Operations counted from the shapes of the matrix products.
         rate: Operations per second that one device sustains.
+        utilisation: `counted` divided by `by_the_papers_accounting`.
         dtype: Dtype in which `rate` was measured; None for the paper's.
     """
 
     by_the_papers_accounting: float
     counted: float
     rate: float
+    utilisation: float
     dtype: str | None = None
 
-    @property
-    def utilisation(self) -> float:
-        """Share of the operations by the paper's accounting that were counted."""
-        return self.counted / self.by_the_papers_accounting
+    @classmethod
+    def at_rate(cls, rate: float, device_seconds: float, counted: float, dtype: str | None = None) -> Self:
+        accounted = device_seconds * rate
+        return cls(
+            by_the_papers_accounting=accounted, counted=counted, rate=rate, utilisation=counted / accounted, dtype=dtype
+        )
 
 
 def measure_cost(counted: float, device_seconds: float, device: torch.device, dtype: torch.dtype) -> TrainingCost:
@@ -36,9 +41,8 @@ def measure_cost(counted: float, device_seconds: float, device: torch.device, dt
     Call it on all processes at once, so that they share the machine as in training. The number of devices may change
     when a training resumes, so that its time is given as `device_seconds`.
     """
-    rate = sustained_rate(device, dtype)
-    dtype_name = str(dtype).removeprefix("torch.")
-    return TrainingCost(by_the_papers_accounting=device_seconds * rate, counted=counted, rate=rate, dtype=dtype_name)
+    name = str(dtype).removeprefix("torch.")
+    return TrainingCost.at_rate(sustained_rate(device, dtype), device_seconds, counted, name)
 
 
 def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float32) -> float:
