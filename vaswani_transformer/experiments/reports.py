@@ -73,11 +73,11 @@ def _with_error(score: SweepScore) -> str:
 
 def cost_table(sweep: SweepRecord) -> Table:
     """The accounting of Table 2 as text: headings, the sweep's rows, the paper's models."""
-    costs = {name: (row.seconds, row.devices, row.cost) for name, row in sweep.rows.items()}
+    rows = [(name, row.seconds, row.devices, row.cost) for name, row in sweep.rows.items()]
     for name, (_, hours) in PAPER_TRAININGS.items():
-        costs[f"paper: {name}"] = 3600 * hours, PAPER_DEVICES, paper_cost(name)
+        rows.append((f"paper: {name}", 3600 * hours, PAPER_DEVICES, paper_cost(name)))
     lines = [["row", "minutes", "devices", "FLOPs/s of one", "time x devices x rate", "counted", "utilisation"]]
-    for name, (seconds, devices, cost) in costs.items():
+    for name, seconds, devices, cost in rows:
         operations = (cost.rate, cost.by_the_papers_accounting, cost.counted)
         numbers = [f"{each:.1e}".replace("e+", "e") for each in operations]
         lines.append([name, f"{seconds / 60:,.1f}", str(devices), *numbers, f"{cost.utilisation:.1%}"])

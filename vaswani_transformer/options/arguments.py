@@ -55,8 +55,7 @@ def option(default: Any, help: str, interval: Interval | None = None, **metadata
         help: Its line in `--help`.
         interval: The numbers that it accepts.
         metadata: `decides`: a `Decision`; `paper`: the paper's value, or a tuple with a value for each of its models;
-            `is_keyword`: True if it is a keyword of `generate`; `is_shown`: False if only `--help_all` shows it;
-            `is_first`: True if everyone needs it first in `--help`.
+            `is_shown`: False if only `--help_all` shows it; `is_first`: True if everyone needs it first in `--help`.
     """
     metadata = {"help": help, "is_shown": True, **metadata} | ({} if interval is None else {"interval": interval})
     if default is dataclasses.MISSING:

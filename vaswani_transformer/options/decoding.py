@@ -1,10 +1,14 @@
 """Options of the recipes that decode with a saved model: batches, precision, search, input and output."""
 
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
 from .arguments import ALPHA, BEAMS, COUNT, POSITIVE, SEED, Precision, option, refuse_unused
+
+
+# Options with the names of keywords of `generate`.
+_GENERATE = ("num_beams", "length_penalty", "max_new_tokens", "num_return_sequences", "temperature", "force_words")
 
 
 @dataclass
@@ -36,17 +40,16 @@ class SearchArguments:
     option_group = "search"
 
     num_beams: int | None = option(
-        None, "Beams (6.1); by default the model's generation_config.", BEAMS, decides="translations", is_keyword=True
+        None, "Beams (6.1); by default the model's generation_config.", BEAMS, decides="translations"
     )
     length_penalty: float | None = option(
-        None, "Alpha of 6.1; by default the model's generation_config.", ALPHA, decides="translations", is_keyword=True
+        None, "Alpha of 6.1; by default the model's generation_config.", ALPHA, decides="translations"
     )
 
     @property
     def generate_kwargs(self) -> dict[str, Any]:
         """Keywords for `generate`; the model's generation_config decides missing ones."""
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.metadata.get("is_keyword")}
-        return {name: value for name, value in values.items() if value is not None}
+        return {name: value for name, value in vars(self).items() if name in _GENERATE and value is not None}
 
 
 @dataclass
@@ -64,24 +67,13 @@ class GenerationArguments(DecodingArguments, SearchArguments):
     option_group = "search"
 
     max_new_tokens: int | None = option(
-        None,
-        "Longest translation; by default the model's generation_config.",
-        COUNT,
-        decides="translations",
-        is_keyword=True,
+        None, "Longest translation; by default the model's generation_config.", COUNT, decides="translations"
     )
     force_words: list[str] | None = option(
-        None,
-        "Words and phrases that each translation contains, as whole words.",
-        decides="translations",
-        is_keyword=True,
+        None, "Words and phrases that each translation contains, as whole words.", decides="translations"
     )
     num_return_sequences: int = option(
-        1,
-        "Translations of each line: the best of the beam, or samples.",
-        BEAMS,
-        decides="translations",
-        is_keyword=True,
+        1, "Translations of each line: the best of the beam, or samples.", BEAMS, decides="translations"
     )
     do_sample: bool = option(
         False, "Draw each token from the model's distribution, instead of searching.", decides="translations"
@@ -90,7 +82,7 @@ class GenerationArguments(DecodingArguments, SearchArguments):
         None, "Sample from the k most probable tokens only; by default from all.", COUNT, decides="samples"
     )
     temperature: float | None = option(
-        None, "Divides the logits before sampling; 1 by default.", POSITIVE, decides="samples", is_keyword=True
+        None, "Divides the logits before sampling; 1 by default.", POSITIVE, decides="samples"
     )
     seed: int = option(0, "Seed of sampling.", SEED, decides="samples")
 

@@ -70,7 +70,7 @@ class RecipeParser(HfArgumentParser):
             kwargs["help"] = argparse.SUPPRESS
         elif kwargs.get("help") and kwargs.get("default") not in (None, "", [], {}, argparse.SUPPRESS):
             kwargs["help"] += " (default: %(default)s)"
-        for name in ("decides", "interval", "paper", "is_keyword"):
+        for name in ("decides", "interval", "paper"):
             kwargs.pop(name, None)
         heading = self._headings.get(field)
         if is_first or heading is None:

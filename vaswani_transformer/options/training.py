@@ -83,12 +83,8 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
 
     option_group = "training"
 
-    source_tokens: int = option(
-        25000, "Source tokens of a batch, of all processes together (5.1).", COUNT, decides="weights", paper=25000
-    )
-    target_tokens: int = option(
-        25000, "Target tokens of a batch, of all processes together (5.1).", COUNT, decides="weights", paper=25000
-    )
+    source_tokens: int = option(25000, "Source tokens of a batch, of all processes together (5.1).", COUNT)
+    target_tokens: int = option(25000, "Target tokens of a batch, of all processes together (5.1).", COUNT)
     batch_window: int = option(
         4,
         "Batches that exchange sentences of similar length; more mix better, fewer pad less.",
@@ -190,14 +186,13 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     source_tokens: int = option(
         None,
-        "Source tokens of a batch, of all processes together (5.1); by default 25000, with --model a hundredth of an "
-        "epoch.",
+        "Source tokens of a batch of all processes (5.1); by default 25000, with --model a hundredth of an epoch.",
         COUNT,
         decides="weights",
         paper=25000,
     )
     target_tokens: int = option(
-        None, "Target tokens of a batch; by default as source_tokens.", COUNT, decides="weights", paper=25000
+        None, "Target tokens of a batch; the default is that of source_tokens.", COUNT, decides="weights", paper=25000
     )
     warmup_steps: int = option(
         None,

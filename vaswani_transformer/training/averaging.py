@@ -84,7 +84,7 @@ class CheckpointAveraging(TrainerCallback):
         self.last = last
         self.every_minutes = every_minutes
         self.averaged: list[Path] = []
-        self._steps: set[int] = set()  # of the checkpoints that belong to this run
+        self._steps: list[int] = []  # of the checkpoints that belong to this run
         self._saved_at = 0.0
 
     def check(self, args: TrainingArguments) -> None:
@@ -106,9 +106,9 @@ class CheckpointAveraging(TrainerCallback):
         if isinstance(kwargs["model"], PreTrainedModel) and hasattr(kwargs["model"], "peft_config"):
             raise ValueError("model: adapters of add_adapter cannot be averaged; use peft.get_peft_model")
         earlier = on_main_process(lambda: [*list_checkpoints(args.output_dir)])
-        self._steps = _steps_of_run(state, earlier)
+        self._steps = sorted(_steps_of_run(state, earlier))
+        state.stateful_callbacks[_STATE] = {"args": {}, "attributes": {"steps": self._steps}}  # a list that will grow
         self._saved_at = time.monotonic()
-        self._store_steps(state)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.every_minutes is None:
@@ -119,24 +119,19 @@ class CheckpointAveraging(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if state.global_step not in signal_steps(state):
-            self._steps.add(state.global_step)
+            self._steps.append(state.global_step)
             self._saved_at = time.monotonic()
-            self._store_steps(state)
-
-    def _store_steps(self, state: TrainerState) -> None:
-        """Tell `checkpoints_to_average` which checkpoints before the next belong to this run."""
-        state.stateful_callbacks[_STATE] = {"args": {}, "attributes": {"steps": sorted(self._steps)}}
 
     def needed_steps(self, step: int) -> set[int]:
         """Steps of the checkpoints that would be averaged if the one of `step` were the last."""
-        return set(sorted(self._steps | {step})[-self.last :])
+        return set(sorted({*self._steps, step})[-self.last :])
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         PartialState().wait_for_everyone()  # the main process may still be writing the last one
         if state.global_step in signal_steps(state):  # it may be resumed only to end there
-            self._steps.add(state.global_step)
+            self._steps.append(state.global_step)
         self.averaged = on_main_process(lambda: self._load_average(args.output_dir, kwargs["model"]))
         if self.averaged:
             weights = kwargs["model"].state_dict().values()

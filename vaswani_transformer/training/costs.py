@@ -29,10 +29,10 @@ class TrainingCost:
 
     @classmethod
     def at_rate(cls, rate: float, device_seconds: float, counted: float, dtype: str | None = None) -> Self:
-        accounted = device_seconds * rate
-        return cls(
-            by_the_papers_accounting=accounted, counted=counted, rate=rate, utilisation=counted / accounted, dtype=dtype
-        )
+        """The cost by the rate of a device and the time of all devices together."""
+        accounted = rate * device_seconds
+        share = counted / accounted
+        return cls(by_the_papers_accounting=accounted, counted=counted, rate=rate, utilisation=share, dtype=dtype)
 
 
 def measure_cost(counted: float, device_seconds: float, device: torch.device, dtype: torch.dtype) -> TrainingCost:
