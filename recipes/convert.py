@@ -3,9 +3,9 @@
 The sources are OPUS-MT (`MarianMTModel`) and WMT19 (`FSMTForConditionalGeneration`) models of transformers, by
 directory or by name on the Hub, and checkpoints of fairseq's `transformer`, without fairseq:
 
-    python recipes/convert.py --from marian --model Helsinki-NLP/opus-mt-en-de --output runs/opus-en-de
-    python recipes/convert.py --from fsmt --model facebook/wmt19-en-de --output runs/wmt19-en-de
-    python recipes/convert.py --from fairseq --model checkpoints/checkpoint_best.pt --dictionaries data-bin/en-de \
+    python recipes/convert.py --toolkit marian --model Helsinki-NLP/opus-mt-en-de --output runs/opus-en-de
+    python recipes/convert.py --toolkit fsmt --model facebook/wmt19-en-de --output runs/wmt19-en-de
+    python recipes/convert.py --toolkit fairseq --model checkpoints/checkpoint_best.pt --dictionaries data-bin/en-de \
         --output runs/fairseq-en-de
 
 The output directory then has the model, a generation_config with the original's search options, and the original's
@@ -37,9 +37,7 @@ from vaswani_transformer.system.manifests import MODEL_FILES, Manifest
 class ConvertArguments:
     """Options of convert.py."""
 
-    toolkit: Literal["marian", "fsmt", "fairseq"] = option(
-        MISSING, "Toolkit that trained or saved the model.", alias="--from"
-    )
+    toolkit: Literal["marian", "fsmt", "fairseq"] = option(MISSING, "Toolkit that trained or saved the model.")
     model: str = option(MISSING, "Directory of a saved model, or its name on the Hub; fairseq: the checkpoint.")
     output: str = option(MISSING, "Directory to create.")
     dictionaries: str | None = option(
@@ -48,7 +46,7 @@ class ConvertArguments:
 
     def __post_init__(self) -> None:
         if self.toolkit != "fairseq":
-            refuse_unused(self, {"dictionaries": "it is for --from fairseq"})
+            refuse_unused(self, {"dictionaries": "it is for --toolkit fairseq"})
 
 
 # Tokenizer class and conversion for each `model_type` of transformers. To add one, add it here, in

@@ -192,7 +192,7 @@ def finished_runs(directory: Path, row: str) -> dict[int, RunRecord]:
     """The records of a row's finished trainings, by seed."""
     names = [path.name.removeprefix("seed-") for path in (directory / row).glob("seed-*")]
     seeds = [int(name) for name in names if name.isdecimal()]  # ignores others, such as "seed-1.bak"
-    return {seed: results for seed in seeds if (results := Job(row, seed, directory).results) is not None}
+    return {seed: results for seed in seeds if (results := Job(row, seed, directory).load_results()) is not None}
 
 
 def report(directory: Path, args: SweepArguments) -> None:

@@ -147,7 +147,6 @@ def parallel_corpora(data_args: ParsingArguments) -> DataArguments:
         validation=corpora.get("validation"),
         test=corpora.get("test"),
         tokenizer=str(Path(corpora["train"][0]).with_name("tokenizer")),
-        vocab_size=data_args.vocab_size,
     )
 
 

@@ -28,12 +28,10 @@ from accelerate import PartialState
 from rich.table import Table
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
-from vaswani_transformer.data.corpora import sentences
 from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.data.sources import HubDataset, find_source
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.evaluation.scores import Scores, sentence_chrf
-from vaswani_transformer.evaluation.test_sets import TestSet
 from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.fine_tuning import (
@@ -47,15 +45,16 @@ from vaswani_transformer.runs.plots import plot_bleu_by_source_length, plot_robu
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord
 from vaswani_transformer.runs.scoring import (
+    BeamSearch,
     Translations,
     measure_robustness,
-    search_grid,
     show_robustness,
     show_scores,
     translate_test_set,
 )
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
-from vaswani_transformer.runs.verdict import find, next_step
+from vaswani_transformer.runs.validation import held_out
+from vaswani_transformer.runs.verdict import judge, next_step
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.launcher import start_processes
 from vaswani_transformer.system.processes import on_main_process
@@ -89,8 +88,8 @@ def train_and_score(
         saved.to(PartialState().device)
         scores[name], translations[name] = score(saved, data, split, languages)
         if name == "test":
-            (search,) = search_grid(saved.generation_config)
-            robustness = measure_robustness(saved, data.tokenizer, held_out(data, split, languages), search, lines=40)
+            corpus, search = held_out(data, split, languages), BeamSearch.default(saved)
+            robustness = measure_robustness(saved, data.tokenizer, corpus, search, lines=40)
     if trainer.is_world_process_zero():
         scores |= score_copy(data, data_args.languages)
         examples = choose_examples(data, data_args.languages, translations["test"]) if "test" in translations else None
@@ -118,17 +117,10 @@ def score(
 ) -> tuple[Scores, list[str]]:
     """Translate a corpus, and score it. Collective."""
     corpus = held_out(data, split, languages)
-    (search,) = search_grid(model.generation_config)
-    translations = translate_test_set(model, data.tokenizer, corpus, search)
+    translations = translate_test_set(model, data.tokenizer, corpus, BeamSearch.default(model))
     reference_perplexity = perplexity(model, data.tokenizer, data.encoded[split])
     scores = on_main_process(lambda: translations.score(corpus, reference_perplexity))
     return scores, translations.lines
-
-
-def held_out(data: TrainingData, split: str, languages: tuple[str, str]) -> TestSet:
-    """A held-out corpus of the training data as a test set."""
-    sources, references = (list(sentences(data.text[split], [language])) for language in languages)
-    return TestSet(split, languages, sources, [[text] for text in references])
 
 
 def score_copy(data: TrainingData, languages: tuple[str, str]) -> dict[str, Scores]:
@@ -137,7 +129,7 @@ def score_copy(data: TrainingData, languages: tuple[str, str]) -> dict[str, Scor
     if split not in data.text:
         return {}
     corpus = held_out(data, split, languages)
-    return {f"{split}_copy": Translations(corpus.sources).score(corpus)}
+    return {f"{split}_copy": Translations(corpus.sources).score(replace(corpus, sources=None))}
 
 
 def choose_examples(data: TrainingData, languages: tuple[str, str], translations: list[str]) -> list[Example]:
@@ -177,7 +169,7 @@ def show_results(record: RunRecord) -> None:
 
 
 def show_verdict(record: RunRecord, directory: str) -> None:
-    findings = find(record)
+    findings = judge(record)
     print("\nVerdict")
     for finding in findings:
         print(f"- {finding.text}")

@@ -50,7 +50,7 @@ from accelerate import PartialState
 from vaswani_transformer.decoding.line_translation import LineTranslator, open_models, require_output, source_lines
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.options.arguments import COUNT, Precision, option
-from vaswani_transformer.options.decoding import TranslationOptions
+from vaswani_transformer.options.decoding import TranslationArguments
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.system.console import ProgressBar
 from vaswani_transformer.system.faults import joined_processes
@@ -67,7 +67,7 @@ MEASURED_LINES, WORTH_MEASURING = 64, 2000
 
 
 @dataclass
-class TranslateArguments(TranslationOptions):
+class TranslateArguments(TranslationArguments):
     """Options of translate.py."""
 
     overwrite: bool = option(False, "Replace an output file that exists.")

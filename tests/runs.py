@@ -86,6 +86,7 @@ _RESULTS = {
         "processes": 1,
         "averaged": ["checkpoint-5500", "checkpoint-6000"],
         "resumed_from": None,
+        "limits": {"max_steps": 6000},
         "loss_by_tenth": [5.2, 3.4, 2.8, 2.5, 2.3, 2.1, 1.9, 1.75, 1.6, 1.45],
     },
     "validation": _SCORES,

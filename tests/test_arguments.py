@@ -64,7 +64,7 @@ def test_the_help_has_one_line_of_usage_and_defaults_and_rare_options_on_request
     text = parser_of("train_wmt.py", monkeypatch).format_help()
     assert len(text.partition("\n\n")[0].splitlines()) == 1  # the usage
     joined = " ".join(text.split())  # lines break where the terminal ends
-    assert "(default: 4000)" in joined
+    assert "(default: 37000)" in joined
     assert "(default: None)" not in joined
     assert not any(name in re.findall(r"^  (--\w+)", text, re.M) for name in rare)
     monkeypatch.setattr("sys.argv", ["train_wmt.py", "--help_all"])
@@ -99,7 +99,6 @@ class Options:
     names: list[str] | None = option(None, "Some.")
     counts: list[int] | None = option(None, "Some.", COUNT)
     share: float = option(0.5, "Some.", SHARE)
-    origin: str | None = option(None, "Some.", alias="--from")
     strategy: typing.Literal["no", "steps"] = option("steps", "When.")
     switch: bool = option(True, "Whether.")
     extra: dict | str | None = option(None, "Extra.")
@@ -125,12 +124,6 @@ def test_values_are_converted_as_on_the_command_line_which_overrides_the_file(tm
     assert (options.switch, options.names, options.extra) == (False, ["one"], '{"a": 1}')
     overridden = read(tmp_path, text, "--share", "0.2", "--names", "two", "three")
     assert (overridden.share, overridden.names) == (0.2, ["two", "three"])
-
-
-def test_an_option_with_an_alias_has_no_other_name(tmp_path):
-    assert read(tmp_path, "from: here").origin == "here"
-    assert read(tmp_path, "names: a", "--from", "there").origin == "there"
-    assert "no option --origin" in refusal(RecipeParser([Options], prog="recipe.py"), "--origin", "here")
 
 
 def test_an_option_that_must_be_given_may_stand_in_the_file(tmp_path):

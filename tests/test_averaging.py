@@ -18,6 +18,7 @@ from vaswani_transformer import (
     average_checkpoints,
 )
 from vaswani_transformer.decoding.saved_model import open_model
+from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
 def mean_on_disk(directories: Sequence[Path]) -> dict[str, np.ndarray]:
@@ -180,9 +181,10 @@ def test_later_checkpoints_than_the_one_resumed_from_do_not_count(tmp_path, conf
     clock.seconds = 60.0
     averaging = CheckpointAveraging(5, every_minutes=2)
     again = VaswaniForConditionalGeneration(config)
-    trainer = make_trainer(again, averaging, clock, save_strategy="no", max_steps=5)
+    trainer = make_trainer(again, averaging, clock, save_strategy="no", max_steps=7)
     trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert averaging.averaged == checkpoints(tmp_path, 1, 2, 4, 5)  # 3 is the earlier run's
+    assert averaging.averaged == checkpoints(tmp_path, 1, 2, 4, 6, 7)  # 3 and 5 are the earlier run's
+    assert [*checkpoints_to_average(tmp_path).values()] == averaging.averaged
     assert_holds(again, mean_on_disk(averaging.averaged))
 
 

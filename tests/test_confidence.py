@@ -49,10 +49,10 @@ def test_a_perfect_measure_is_calibrated_and_finds_the_worst():
 
 
 def test_of_translations_that_are_all_alike_nothing_is_learned_and_too_few_are_refused():
-    assert measure_confidence([*range(200)], ["b"] * 200, [["a"]] * 200) is None
+    assert measure_confidence([*range(200)], ["b"] * 200, [["a"]] * 200, [9] * 200) is None
     varied = [["a", "b"][row % 2] for row in range(200)]
-    assert measure_confidence([*range(200)], varied, [["a"]] * 200) is not None
-    assert measure_confidence([*range(199)], varied[:199], [["a"]] * 199) is None
+    assert measure_confidence([*range(200)], varied, [["a"]] * 200, [9] * 200) is not None
+    assert measure_confidence([*range(199)], varied[:199], [["a"]] * 199, [9] * 199) is None
 
 
 @pytest.mark.parametrize("value", [-2.0, -1.99, -1.0, -0.7, -0.5, -0.3, -0.2])

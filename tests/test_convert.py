@@ -202,7 +202,7 @@ def translations(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> 
 def test_the_recipe_makes_a_directory_that_translates_as_the_source_does(saved_source, tmp_path, capsys):
     kind = json.loads((saved_source / "config.json").read_text(encoding="utf-8"))["model_type"]
     output = tmp_path / "new" / "out"
-    call_recipe("convert.py", "--from", kind, "--model", saved_source, "--output", output)
+    call_recipe("convert.py", "--toolkit", kind, "--model", saved_source, "--output", output)
     assert [path.name for path in output.parent.iterdir()] == ["out"]
     source_class, tokenizer_class = {
         "marian": (MarianMTModel, MarianTokenizer),

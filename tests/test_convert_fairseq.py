@@ -312,7 +312,7 @@ def test_the_recipe_makes_a_directory_that_translates_as_fsmt_does(dictionaries,
     ids = tokenizer(TEXTS, return_tensors="pt", padding=True)["input_ids"]
     teach(source, ids.clamp(max=target_size - 1), steps=60)
     checkpoint = save_checkpoint(tmp_path / "checkpoint_best.pt", source, "args")
-    arguments = ["--from", "fairseq", "--model", checkpoint, "--output", tmp_path / "out"]
+    arguments = ["--toolkit", "fairseq", "--model", checkpoint, "--output", tmp_path / "out"]
     for path in dictionaries.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     call_recipe("convert.py", *arguments)

@@ -62,9 +62,8 @@ def test_rate_is_that_of_the_fastest_product(monkeypatch, dtype):
 
 @pytest.mark.parametrize(("name", "printed"), [("base", "3.3e+18"), ("big", "2.3e+19")])
 def test_time_devices_and_rate_make_what_table_2_prints(name, printed):
-    cost = paper_cost(name, VaswaniConfig.from_variant(name))
+    cost = paper_cost(name)
     assert f"{cost.by_the_papers_accounting:.1e}" == printed
-    assert cost.by_the_papers_accounting == pytest.approx(cost.seconds * cost.devices * cost.rate)
 
 
 @pytest.mark.parametrize("name", ["base", "big"])
@@ -73,6 +72,5 @@ def test_count_is_about_six_operations_a_parameter_and_token(name):
         model = VaswaniForConditionalGeneration(VaswaniConfig.from_variant(name))
     parameters = sum(parameter.numel() for parameter in model.parameters())  # those of the softmax, too, multiply
     tokens = 25_000 * {"base": 100_000, "big": 300_000}[name]
-    cost = paper_cost(name, model.config)
+    cost = paper_cost(name)
     assert cost.counted == pytest.approx(6 * parameters * tokens, rel=0.03)
-    assert cost.utilisation == cost.counted / cost.by_the_papers_accounting

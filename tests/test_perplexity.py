@@ -8,7 +8,10 @@ from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
+from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation.perplexity import perplexity
+from vaswani_transformer.evaluation.test_sets import TestSet
+from vaswani_transformer.runs.scoring import reference_perplexity
 
 
 @torch.no_grad()
@@ -28,3 +31,12 @@ def test_perplexity_is_that_of_a_loop_over_sentences(saved_model, tokenizer, tok
     assert result.tokens == tokens
     assert result.nats_per_token == pytest.approx(nats / tokens, rel=1e-6)
     assert result.perplexity == pytest.approx(math.exp(nats / tokens), rel=1e-5)
+
+
+def test_perplexity_of_references_takes_batches_of_the_size_that_is_asked_for(saved_model, tokenizer):
+    model, sizes = AutoModelForSeq2SeqLM.from_pretrained(saved_model), []
+    model.register_forward_pre_hook(lambda _, args, inputs: sizes.append(inputs["input_ids"].numel()), with_kwargs=True)
+    sources, references = zip(*((english, [german]) for english, german in phrasebook("test")[:20]), strict=True)
+    reference_perplexity(model, tokenizer, TestSet("test", ("en", "de"), [*sources], [*references]), 100)
+    assert len(sizes) > 2
+    assert max(sizes) <= 100

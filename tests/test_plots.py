@@ -64,7 +64,9 @@ def test_groups_of_lengths_are_bars(tmp_path, figures):
 
 
 def test_confidence_states_its_rank_correlation(tmp_path, figures):
-    report = ConfidenceReport([[-1.0, 40.0]], 0.43, 1.0, [CalibrationBin(20, 40.0, 41.0)], {"0": 40.0, "0.1": 42.0})
+    report = ConfidenceReport(
+        [[-1.0, 40.0]], 0.43, 1.0, [CalibrationBin(20, 40.0, 41.0)], {"0": 40.0, "0.1": 42.0}, [3, 9]
+    )
     plot_confidence(report, tmp_path / "confidence.png")
     assert figures[0].get_suptitle().endswith(": 0.43 (1 is perfect)")
     assert [bar.get_height() for bar in figures[0].axes[1].patches] == [40.0, 42.0]

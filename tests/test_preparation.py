@@ -139,7 +139,7 @@ def test_the_vocabulary_is_learned_from_the_whole_corpus_or_a_sample_of_it(files
 
 def test_a_tokenizer_that_is_given_is_used(files, output, tokenizer, tmp_path):
     tokenizer.save_pretrained(tmp_path / "given")
-    args = arguments(files, tokenizer=str(tmp_path / "given"))
+    args = arguments(files, tokenizer=str(tmp_path / "given"), vocab_size=DataArguments.vocab_size)
     data = load_corpora(args, output)
     assert data.tokenizer.get_vocab() == tokenizer.get_vocab()
     assert data.train["input_ids"][0] == tokenizer(PAIRS[1][0]).input_ids

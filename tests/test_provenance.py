@@ -39,6 +39,7 @@ def test_without_git_the_commit_is_unknown(monkeypatch):
         ("wmt/wmt14", "wmt/wmt14"),
         ("/home/alice/train.en", "train.en"),
         ("~/train.en", "train.en"),
+        ("~50,000 pairs by volunteers", "~50,000 pairs by volunteers"),
         ("../alice/train.en", "train.en"),
         ("data/../train.en", "train.en"),
         (["/home/alice/a.en", "b.de"], ["a.en", "b.de"]),

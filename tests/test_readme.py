@@ -249,8 +249,8 @@ def test_make_has_the_target(command):
     assert dry.returncode == 0, dry.stderr
 
 
-# A field of a dataclass of options, and its other name.
-OPTION = re.compile(r"^    (\w+): .*?=|alias=\"--(\w+)\"", re.M)
+# A field of a dataclass of options.
+OPTION = re.compile(r"^    (\w+): .*?=", re.M)
 
 # Digits with a point, a comma or two places, and what they count, if it is written in several ways.
 NUMBER = re.compile(r"(?<![\w.,])(?<!\d-)(\d+(?:,\d{3})+|\d+\.\d+|\d\d+)(?![\d.,]*\d)(?: (%|percent\b|minutes\b))?")
@@ -367,7 +367,7 @@ def test_links_and_paths_resolve(page):
 @pytest.mark.parametrize("chapter", [*CHAPTERS, REPOSITORY / "recipes" / "benchmarks" / "gpu.sh"], ids=name_of)
 def test_options_exist(chapter):
     sources = [path.read_text(encoding="utf-8") for room in ROOMS for path in room.rglob("*.py")]
-    ours = {name for text in sources for pair in OPTION.findall(text) for name in pair}
+    ours = {name for text in sources for name in OPTION.findall(text)}
     others = {field.name for field in fields(Seq2SeqTrainingArguments)}
     of_the_launcher = {"config", "config_file", "help", "machine_rank", "main_process_ip", "num_processes"}
     text = chapter.read_text(encoding="utf-8")

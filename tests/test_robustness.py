@@ -99,7 +99,7 @@ def test_changes_that_a_language_does_not_know_are_left_out():
 
 
 def test_lines_without_words_are_copied_each_with_its_own_characters(monkeypatch, tokenizer):
-    def copy(model, tokenizer, test_set, *_):
+    def copy(model, tokenizer, test_set, search):
         return scoring.Translations(test_set.sources)
 
     monkeypatch.setattr(scoring, "translate_test_set", copy)

@@ -112,17 +112,16 @@ def test_several_references_and_no_source(run, files):
 @pytest.mark.system
 def test_two_files_are_compared_as_the_command_does(run, files, capsys):
     results = run("--hypotheses", "better.de", "--compare", "worse.de", "--reference", "ref.de")
-    words = "ref.de -i better.de worse.de -m bleu chrf --paired-bs -f text -w 6"
+    words = "ref.de -i better.de worse.de -m bleu chrf --paired-bs -f text -w 4"
     expected = run_python(["-m", "sacrebleu", *words.split()]).stdout
     assert list(results.paired_bootstrap) == ["BLEU", "chrF2"]
     shown = capsys.readouterr().out
     for found in results.paired_bootstrap.values():
-        assert 0.001 < found.p_value < 1
-        assert f"(p = {found.p_value:.4f})" in expected
-        assert f"{found.two_sided_p_value:.4f} {found.p_value:.4f}" in re.sub(" +", " ", shown)
+        assert 0.001 < found.two_sided_p_value < 1
+        assert f" {found.two_sided_p_value:.4f}" in shown
         assert found.signature.replace("|norm:NFC", "") in expected
         for side in (found.baseline, found.system):
-            assert f"{side.score:.6f} ({side.mean:.6f} ± {side.confidence:.6f})" in expected
+            assert f"{side.score:.4f} ({side.mean:.4f} ± {side.confidence:.4f})" in expected
     assert list(results.systems) == ["better.de", "worse.de"]
     assert results.systems["worse.de"].bleu.score == results.paired_bootstrap["BLEU"].system.score
 
@@ -159,7 +158,9 @@ def test_robustness_is_that_of_the_models_translations_and_equal_tokens_are_tran
     write_lines(files / "short.en", sources)
     write_lines(files / "short.de", references)
     translated, translate = [], scoring.translate_test_set
-    monkeypatch.setattr(scoring, "translate_test_set", lambda *a: translated.append(a[2].sources) or translate(*a))
+    monkeypatch.setattr(
+        scoring, "translate_test_set", lambda *a, **b: translated.append(a[2].sources) or translate(*a, **b)
+    )
     files_to_score = ("--source", "short.en", "--reference", "short.de")
     measured = run("--model", lively_model, *files_to_score, "--robustness", "--num_beams", 1).robustness
     expected = score_translations([text.lower() for text in capitals], [[text.lower()] for text in references], EN_DE)

@@ -1,7 +1,6 @@
 """Scores of groups of sentences, and of two systems. Their values are compared with sacreBLEU's in test_score.py."""
 
 import unicodedata
-from collections import Counter
 from random import Random
 
 import pytest
@@ -73,11 +72,17 @@ def test_text_is_compared_in_nfc():
         assert "|norm:NFC|" in each.signature
 
 
+def test_translations_that_copy_every_source_are_a_pathology():
+    sources, references = zip(*((english, [german]) for english, german in phrasebook("test")[:20]), strict=True)
+    scores = score_translations(sources, references, ("en", "de"), sources)
+    assert scores.pathologies.shares["copied"] == 100
+
+
 def test_two_sided_p_values_under_a_true_null_are_as_small_as_they_say():
-    """A tenth of the pairs of equal systems differs with p < 0.1; more by sacreBLEU's p."""
+    """A tenth of the pairs of equal systems differs with p < 0.1."""
     random = Random(1)
     references = [german for _, german in phrasebook("test")[:20]]
-    small: Counter[str] = Counter()
+    small = 0
     for _ in range(60):
         systems: tuple[list[str], list[str]] = ([], [])
         for text in references:
@@ -85,10 +90,8 @@ def test_two_sided_p_values_under_a_true_null_are_as_small_as_they_say():
             for system in systems:
                 system.append(" ".join(word for word in words if random.random() < 0.8))
         found = paired_bootstrap(*systems, [[text] for text in references], 100)["BLEU"]
-        small["ours"] += found.two_sided_p_value < 0.1
-        small["sacreBLEU"] += found.p_value < 0.1
-    assert 1 <= small["ours"] <= 10  # about 6
-    assert small["sacreBLEU"] > 10
+        small += found.two_sided_p_value < 0.1
+    assert 1 <= small <= 10  # about 6
 
 
 def test_a_true_difference_is_significant_and_none_is_not():
@@ -97,7 +100,7 @@ def test_a_true_difference_is_significant_and_none_is_not():
     for sides in ((lines, whole), (whole, lines)):
         assert all(found.two_sided_p_value < 0.01 for found in paired_bootstrap(*sides, references, 200).values())
     for found in paired_bootstrap(lines, lines, references, 20).values():
-        assert (found.p_value, found.two_sided_p_value) == (1, 1)
+        assert found.two_sided_p_value == 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerBase
 from vaswani_transformer import CheckpointAveraging, VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.evaluation.test_sets import TestSet
-from vaswani_transformer.runs.scoring import Translations, ValidationBleu, score_systems
+from vaswani_transformer.runs.scoring import Translations, score_systems
+from vaswani_transformer.runs.validation import validation_bleu
 from vaswani_transformer.system.faults import Interrupted
 from vaswani_transformer.training.callbacks import EarlyStopping
 from vaswani_transformer.training.schedule import NoamSchedule
@@ -57,7 +59,8 @@ def test_bleu_is_that_of_each_checkpoint_and_changes_no_weight(lively_model, tok
     # Most references are translations of the first checkpoint, so that its BLEU is neither 0 nor 100.
     references = translations(tmp_path / "without" / "checkpoint-2", tokenizer, num_beams=2)
     references[::3] = SOURCES[::3]
-    bleu = ValidationBleu(SOURCES, references, "de", tokenizer, num_beams=2)
+    sample = TestSet("validation", ("en", "de"), SOURCES, [[text] for text in references])
+    bleu = partial(validation_bleu, tokenizer=tokenizer, sample=sample, num_beams=2)
     watched = trained(lively_model, tokenizer, tmp_path / "with", bleu, max_steps=4)
     watched.train()
     assert [*logged(watched)] == [2, 4]

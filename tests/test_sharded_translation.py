@@ -16,7 +16,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import line_translation, sharded_translation
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.model.translation_vaswani import Translation
-from vaswani_transformer.options.decoding import TranslationOptions
+from vaswani_transformer.options.decoding import TranslationArguments
 
 
 LINES = [english for english, _ in phrasebook("test")[:9]] + ["", "one\u2028line", "Ünïcödé 🙂"]
@@ -125,7 +125,7 @@ def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, 
     repeat = SimpleNamespace(translate=lambda number, lines, bar: [line.encode() + b"\n" for line in lines])
     monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: repeat)
     names = {"model": str(lively_model), "input": str(source), "output": str(tmp_path / "out")}
-    first, second = (ShardedTranslation(TranslationOptions(**names, num_beams=beams), 2) for beams in (2, 3))
+    first, second = (ShardedTranslation(TranslationArguments(**names, num_beams=beams), 2) for beams in (2, 3))
     assert first.begin() == second.begin() == [0, 1]
     first.translate([0])
     with pytest.raises(ValueError, match="holds part of another translation, which differs in num_beams"):

@@ -121,7 +121,7 @@ def test_every_configuration_is_understood_and_describes_a_model(path):
         # The authors' code, transformer_parsing_base and transformer_parsing_big, as the card's table states it.
         values = {**vars(parser), **vars(args), "d_k": parser.d_k, "d_v": parser.d_v}
         for name, stated in PAPER_PARSING_SETTINGS.items():
-            if stated.startswith("code: "):
+            if str(stated).startswith("code: "):
                 alone, _, semi = stated.removeprefix("code: ").removesuffix(")").partition(" (semi-supervised: ")
                 expected = semi if semi and "semi" in path.stem else alone
                 assert values[name] == float(expected.replace(",", "")), name

@@ -18,8 +18,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from vaswani_transformer import VaswaniConfig, VaswaniTrainer
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.options.training import RecipeTrainingArguments
-from vaswani_transformer.runs import training_run
-from vaswani_transformer.runs.scoring import ValidationBleu
+from vaswani_transformer.runs import training_run, validation
+from vaswani_transformer.runs.scoring import Translations
 
 
 CONFIGS = sorted(
@@ -103,7 +103,7 @@ def test_text_files_become_a_scored_documented_translating_model(settings):
     assert (changed["lines"], changed["plain_bleu"]) == (12, pytest.approx(results["test"]["bleu"]["score"]))
     assert f"| a tab | 12 | {changed['bleu']:.2f} |" in card.text
     *_, verdict, place, following = re.split(r"\n(?=Verdict|The model|Next)", result.stdout)
-    assert "\n- Worse by sacreBLEU and chrF than a copy of the source on the test set: " in verdict
+    assert "\n- No better than a copy of the source by sacreBLEU and chrF on the test set: " in verdict
     assert place == f"The model is in {directory}."
     assert following == "Next: repeat the command with --resume --max_steps 8\n"
 
@@ -136,11 +136,12 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
         assert f"\n| {row} |\n" in card
     for better, expected in ((1, 0.0), (12, 50.0)):  # sentences of twelve
 
-        def translate(measure, _, length_penalty, count=better):
-            right = count if length_penalty == 50 else 0
-            return [line + " und so weiter" * (row >= right) for row, line in enumerate(measure.references)]
+        def translate(model, tokenizer, test_set, search, count=better):
+            right = count if search.length_penalty == 50 else 0
+            lines = [line + " und so weiter" * (row >= right) for row, (line,) in enumerate(test_set.references)]
+            return Translations(lines)
 
-        monkeypatch.setattr(ValidationBleu, "translate", translate)
+        monkeypatch.setattr(validation, "translate_test_set", translate)
         (directory / "all_results.json").unlink()
         call_recipe("train_wmt.py", *option_words(settings), "--resume")
         assert AutoModelForSeq2SeqLM.from_pretrained(directory).generation_config.length_penalty == expected
@@ -240,6 +241,7 @@ def test_two_processes_of_accelerate_prepare_once_share_the_work_and_agree_with_
         ("--early_stopping_patience 2 --metric_for_best_model bleu", "bleu needs eval_bleu"),
         ("--early_stopping_patience 2 --cooldown 0.5", "early_stopping_patience: would end the training before its"),
         ("--num_train_epochs 2", "num_train_epochs: has no effect here; max_steps decides"),
+        ("--max_steps -1 --num_train_epochs 0", "num_train_epochs: must be above 0, is 0"),
         ("--max_steps -1 --max_minutes 1 --save_steps 0.5", "save_steps: is a share of steps, whose number max_"),
         ("--source_tokens 3", "source_tokens: a budget of 3 tokens cannot hold the longest sentence"),
         ("--source_language fr --test phrasebook", "source_language: is fr, but {corpus}/train.en is in en"),

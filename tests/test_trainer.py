@@ -42,7 +42,7 @@ from vaswani_transformer import (
     noam_learning_rate,
 )
 from vaswani_transformer.data.batching import MixedCorpus
-from vaswani_transformer.training.callbacks import TimeLimit
+from vaswani_transformer.training.callbacks import TimeLimit, TrainingProgress
 from vaswani_transformer.training.loss import LabelSmoothedLoss
 from vaswani_transformer.training.trainer import VaswaniTrainer
 
@@ -272,7 +272,9 @@ def test_a_limit_of_time_ends_training_with_a_checkpoint(tmp_path, tokenizer, cl
 
 def test_a_training_of_minutes_says_soon_how_many_steps_and_passes_it_will_make(tmp_path, tokenizer, clock, capsys):
     """Fifteen seconds are eight steps of two seconds; the line comes after the second step."""
-    trainer = make_trainer(make_model(), tokenizer, tmp_path, callbacks=[clock, TimeLimit(0.25)])
+    trainer = make_trainer(
+        make_model(), tokenizer, tmp_path, callbacks=[clock, TimeLimit(0.25), TrainingProgress(0.25)]
+    )
     trainer.train()
     assert trainer.state.global_step == 8
     line = "at this speed, the training will make 8 steps, 1.5 passes over the corpus, in 0.25 min"
@@ -429,9 +431,17 @@ REFUSED = {
 }
 
 
-def test_other_labels_are_refused(tmp_path, tokenizer):
-    with pytest.raises(ValueError, match=r"^label_names: .* column labels, not \['targets'\]$"):
-        make_trainer(make_model(), tokenizer, tmp_path, label_names=["targets"])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"label_names": ["targets"]}, r"^label_names: .* column labels, not \['targets'\]$"),
+        ({"predict_with_generate": True}, "^predict_with_generate: give validation_bleu"),
+        ({"push_to_hub": True}, "^hub_strategy: must be end"),
+    ],
+)
+def test_options_of_the_stock_trainer_without_effect_are_refused(tmp_path, tokenizer, options, message):
+    with pytest.raises(ValueError, match=message):
+        make_trainer(make_model(), tokenizer, tmp_path, **options)
 
 
 @pytest.mark.parametrize("case", REFUSED)
@@ -498,10 +508,8 @@ def expected_evaluation() -> Any:
 
 
 @pytest.mark.parametrize("size", EVAL_BATCHES)
-@pytest.mark.parametrize("generate", [False, True])
-def test_the_evaluation_logs_the_likelihood_of_the_corpus(tmp_path, tokenizer, expected_evaluation, size, generate):
-    settings = {"predict_with_generate": generate, "generation_max_length": 4}
-    assert evaluate(make_model(dropout=0.1), tokenizer, tmp_path, size, **settings) == expected_evaluation
+def test_the_evaluation_logs_the_likelihood_of_the_corpus(tmp_path, tokenizer, expected_evaluation, size):
+    assert evaluate(make_model(dropout=0.1), tokenizer, tmp_path, size) == expected_evaluation
 
 
 def test_two_processes_evaluate_each_pair_once(two_processes, expected_evaluation):

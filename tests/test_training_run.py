@@ -2,13 +2,16 @@
 
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from transformers import TrainerState
 
 from vaswani_transformer import CheckpointAveraging, VaswaniConfig
 from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.runs.fine_tuning import FineTuningArguments
 from vaswani_transformer.runs.training_run import TrainingRun
+from vaswani_transformer.training.callbacks import EarlyStopping
 from vaswani_transformer.training.schedule import WarmupCooldown
 from vaswani_transformer.training.signals import SignalCheckpoint
 
@@ -35,6 +38,29 @@ def test_the_last_checkpoint_is_scored_beside_its_average(run, tmp_path):
         "test": ("test", tmp_path),
         "test_last_checkpoint": ("test", Path("checkpoint-4")),
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "seconds", "limits"),
+    [
+        ({}, 6, 50.0, {"num_train_epochs": 3.0}),
+        ({"max_steps": 6}, 6, 50.0, {"max_steps": 6}),
+        ({"max_steps": 6, "max_minutes": 1.0}, 4, 61.0, {"max_minutes": 1.0}),
+        ({"max_steps": 6, "max_minutes": 1.0}, 6, 59.0, {"max_steps": 6}),
+        ({"max_steps": 6, "early_stopping_patience": 2}, 4, 50.0, {"early_stopping_patience": 2}),
+    ],
+)
+def test_the_limits_that_ended_a_training_are_recorded(run, options, steps, seconds, limits):
+    for name, value in options.items():
+        setattr(run.args, name, value)
+    stopping = EarlyStopping(2)
+    stopping.has_stopped = "early_stopping_patience" in limits
+    trainer = SimpleNamespace(
+        state=TrainerState(global_step=steps, max_steps=6),
+        totals=SimpleNamespace(seconds=seconds),
+        callback_handler=SimpleNamespace(callbacks=[stopping]),
+    )
+    assert run._limits(trainer) == limits
 
 
 @pytest.mark.parametrize("options", [{}, {"lr_scheduler_type": "constant_with_warmup"}, {"cooldown": 0.5}])

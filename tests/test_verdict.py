@@ -3,10 +3,11 @@
 from typing import Any
 
 import pytest
-from runs import run_results
+from helpers import option_words
+from runs import run_results, training_options
 
-from vaswani_transformer.runs.records import RunRecord
-from vaswani_transformer.runs.verdict import find, loss_by_tenth, next_step
+from vaswani_transformer.runs.records import RunRecord, loss_by_tenth
+from vaswani_transformer.runs.verdict import judge, next_step
 from vaswani_transformer.system.typed_json import from_json
 
 
@@ -29,7 +30,7 @@ def lines(kind: str, count: int) -> dict[str, Any]:
 
 TIRED = [3.0, 2.0, 1.7, 1.65, 1.62, 1.6, 1.6, 1.6, 1.6, 1.6]
 HALVING = [1 + 10 / (tenth + 0.5) for tenth in range(10)]  # 1 + 1 / t: 1/2 less in twice the time
-MINUTES = {"training.max_minutes": 20.0}
+MINUTES = {"training.limits": {"max_minutes": 20.0}}
 OTHERS = {"training.loss_by_tenth": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.7, 0.6, 0.5, 0.4]}
 
 
@@ -62,7 +63,7 @@ OTHERS = {"training.loss_by_tenth": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.7, 0.6, 0.5
         ),
         (
             {"test.bleu.score": 2.5},
-            " than a copy of the source on the test set: 2.50 sacreBLEU",
+            "No better than a copy of the source by sacreBLEU on the test set: 2.50 sacreBLEU",
             "--max_steps 12000",
         ),
         (lines("repeated", 60), "Of the model's translations, 6.0 % repeat a phrase.", "--resume --max_steps 12000"),
@@ -71,9 +72,17 @@ OTHERS = {"training.loss_by_tenth": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.7, 0.6, 0.5
             "8,000 is small: it divides a word into 3.2 sub-words",
             "--vocab_size 32000",
         ),
-        ({"model.vocab_size": 60000}, "60,000 is large: the corpus has each entry 13.8 times", "--min_frequency 10"),
-        ({"model.parameters": 65_000_000}, "65,000,000 parameters are many for 413,747 target tokens", "smaller model"),
-        ({"training.epochs": 0.4}, "saw a part of the corpus: it made 0.40 passes", "--resume --max_steps 12000"),
+        (
+            {"model.vocab_size": 60000},
+            "60,000 entries is too large for the corpus, where an entry occurs 13.8 times",
+            "--min_frequency 10",
+        ),
+        (
+            {"model.parameters": 65_000_000},
+            "large for its corpus: 65,000,000 parameters, 413,747 target",
+            "smaller model",
+        ),
+        ({"training.epochs": 0.4}, "saw only part of the corpus: 0.40 passes", "--resume --max_steps 12000"),
         ({}, "still improving: its loss changed from 1.60 to 1.45 in the last tenth", None),
         ({"training.loss_by_tenth": TIRED}, "converged: its loss changed from 1.60 to 1.60 in the last tenth", None),
         ({"training.loss_by_tenth": HALVING}, "the perplexity would be about 39% lower", None),  # exp(-0.5)
@@ -86,28 +95,78 @@ OTHERS = {"training.loss_by_tenth": [6.0, 5.0, 4.0, 3.0, 2.0, 1.0, 0.7, 0.6, 0.5
     ],
 )
 def test_each_fault_has_its_sentence_and_the_first_says_what_to_do(changes, text, advice):
-    findings = find(record(changes))
+    findings = judge(record(changes))
     (found,) = (each for each in findings if text in each.text)
     assert (advice is None) == (found.advice is None)
     assert advice is None or advice in next_step(record(), findings, "runs/mine")
-    assert not changes or not any(text in each.text for each in find(record()))
+    assert not changes or not any(text in each.text for each in judge(record()))
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"max_steps": 1_500_000},
+        {"num_train_epochs": 3.0},
+        {"max_minutes": 20.0},
+        {"early_stopping_patience": 3},
+        {"max_steps": 6000, "max_minutes": 0.5},
+    ],
+)
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "constant"])
+def test_each_advised_command_is_accepted_and_trains_longer(limits, schedule):
+    """The advice follows from the limit that ended the training; the command may have no other."""
+    command = {
+        **limits,
+        "lr_scheduler_type": schedule,
+        "eval_strategy": "steps",
+        "use_cpu": True,
+        "train": "phrasebook",
+    }
+    settings = {"training.limits": limits, "settings.lr_scheduler_type": schedule}
+    diverged = {"training.loss_by_tenth": [1.0] * 5 + [2.0] * 5}
+    large, small = {"model.vocab_size": 60000}, {"test.perplexity.tokens": 40000}
+    advised = []
+    for changes in (
+        {"training.epochs": 0.4},
+        {"training.epochs": 0.4, "settings.cooldown": 0.9},
+        diverged,
+        large,
+        small,
+    ):
+        findings = judge(record({**settings, **changes}))
+        advised += [each.advice for each in findings if each.advice and each.advice.startswith("repeat the command")]
+    assert len({*advised}) == 5
+    for advice in advised:
+        words = advice.removeprefix("repeat the command with ").replace(
+            "another --output_dir", "--output_dir runs/other"
+        )
+        _, _, args = training_options([*option_words(command), *words.replace(" and ", " ").split()])
+        if "--resume" in words:
+            assert {name: getattr(args, name) for name in limits} == {name: 2 * each for name, each in limits.items()}
+
+
+def test_nothing_is_advised_about_the_vocabulary_of_a_given_tokenizer():
+    given = {"data.tokenizer": "runs/tokenizer"}
+    for changes in ({"model.vocab_size": 60000}, {"test.perplexity.tokens": 40000}):
+        assert [each for each in judge(record(changes)) if "vocabulary" in each.text]
+        assert not [each for each in judge(record({**changes, **given})) if "vocabulary" in each.text]
 
 
 def test_the_vocabulary_of_a_tiny_corpus_is_not_called_small_and_large():
     tiny = record({"test.perplexity.tokens": 40000, "training.target_tokens": 100_000})
-    assert [each.text for each in find(tiny) if "vocabulary" in each.text] == [
-        "The vocabulary of 8,000 is large: the corpus has each entry 1.4 times on average."
+    assert [each.text for each in judge(tiny) if "vocabulary" in each.text] == [
+        "The vocabulary of 8,000 entries is too large for the corpus, where an entry occurs 1.4 times on average."
     ]
 
 
 def test_the_sizes_of_a_fine_tuned_model_are_its_parents():
     parent = {"name": "runs/parent", "is_on_hub": False, "sha256": "0"}
     tiny = record({"training.target_tokens": 100_000, "parent": parent})
-    assert not [each.text for each in find(tiny) if "vocabulary" in each.text or "parameters" in each.text]
+    assert not [each.text for each in judge(tiny) if "vocabulary" in each.text or "parameters" in each.text]
 
 
 def test_after_a_sound_training_one_translates():
-    findings = find(record({"training.loss_by_tenth": TIRED}))
+    findings = judge(record({"training.loss_by_tenth": TIRED}))
     assert [each.text.partition(":")[0] for each in findings] == [
         "Better than a copy of the source on the test set",
         "The model has nearly converged",
@@ -124,7 +183,7 @@ def test_what_a_model_is_good_and_bad_at():
     groups = [group, {**group, "shortest": 11, "longest": None, "sacrebleu": 30.0}, {**group, "sentences": 3}]
     copies = {"numbers": {"lines": 40, "copied": 40}, "names": {"lines": 40, "copied": 10}}
     copies["emoji"] = {"lines": 40, "copied": 0}
-    *_, good, bad = find(record({"test.by_source_length": groups, "robustness.strings": copies}))
+    *_, good, bad = judge(record({"test.by_source_length": groups, "robustness.strings": copies}))
     assert good.text == "Good at: copying numbers (100.0%)."
     assert bad.text == (
         "Bad at: sentences of 11 or more words (30.00 sacreBLEU, against 50.00 for 1 to 10 words), <b>...</b> around "

@@ -15,7 +15,7 @@ from ..data.text_files import COMPRESSED, decode_lines, read_lines
 from ..engines.exported_model import ExportedModel, engine_identity
 from ..model.languages_vaswani import Directions
 from ..model.translation_vaswani import Translation, translate_in_batches
-from ..options.decoding import TranslationOptions
+from ..options.decoding import TranslationArguments
 from ..system.files import require_new_file
 from ..system.messages import errors_begin_with
 from ..system.processes import derived_seed
@@ -24,7 +24,7 @@ from .phrases import with_forced_words
 from .saved_model import SavedModel, open_model
 
 
-def open_models(options: TranslationOptions) -> list[SavedModel]:
+def open_models(options: TranslationArguments) -> list[SavedModel]:
     """Check the model and the other models of the ensemble, without reading their weights.
 
     Raises:
@@ -49,7 +49,7 @@ def open_models(options: TranslationOptions) -> list[SavedModel]:
     return [saved, *members]
 
 
-def require_output(options: TranslationOptions, overwrite: bool) -> None:
+def require_output(options: TranslationArguments, overwrite: bool) -> None:
     """Raise a ValueError unless lines can be written to the output, a file."""
     path = Path(options.output)
     require_new_file("output", path, overwrite)
@@ -59,7 +59,7 @@ def require_output(options: TranslationOptions, overwrite: bool) -> None:
         raise ValueError(f"output: {path} is the input too; name another file")
 
 
-def source_lines(options: TranslationOptions, config: PreTrainedConfig) -> Iterator[str]:
+def source_lines(options: TranslationArguments, config: PreTrainedConfig) -> Iterator[str]:
     """The lines to translate, read lazily; in a table, each row has one, in the column of `config`'s language.
 
     Raises:
@@ -101,7 +101,7 @@ class LineTranslator:
         ValueError: The output is JSON, and no target language is named for a model with several directions.
     """
 
-    def __init__(self, models: list[SavedModel], options: TranslationOptions) -> None:
+    def __init__(self, models: list[SavedModel], options: TranslationArguments) -> None:
         saved, *ensemble = models
         self._options, self._tokenizer = options, saved.tokenizer
         self._directions = Directions(saved.config)

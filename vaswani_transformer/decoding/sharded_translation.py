@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from ..engines.exported_model import engine_identity
 from ..options.arguments import Precision, decisive_values
-from ..options.decoding import TranslationOptions
+from ..options.decoding import TranslationArguments
 from ..system.files import Json, atomic_write, locked, read_json
 from ..system.manifests import MODEL_FILES, matching_files_digest, require_same_origin
 from .line_translation import LineTranslator, open_models, require_output, source_lines
@@ -53,7 +53,7 @@ class ShardedTranslation:
 
     def __init__(
         self,
-        options: TranslationOptions,
+        options: TranslationArguments,
         count: int | None = None,
         lines_per_shard: int = 2000,
         overwrite: bool = False,

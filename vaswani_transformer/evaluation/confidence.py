@@ -45,7 +45,7 @@ class ConfidenceReport:
         bins: Translations by confidence, ascending.
         remaining: chrF of the test set without the least confident share of its translations, by that share: 0, 0.1,
             0.2.
-        tokens: Fewest and most tokens of the middle 95 % of the translations, the measured range.
+        tokens: The 2.5 % and 97.5 % quantiles of the number of tokens; outside them no confidence is reported.
     """
 
     curve: list[list[float]]
@@ -53,7 +53,7 @@ class ConfidenceReport:
     calibration_error: float
     bins: list[CalibrationBin]
     remaining: dict[str, float]
-    tokens: list[int] | None = None
+    tokens: list[int]
 
     @property
     def predicts_quality(self) -> bool:
@@ -62,7 +62,7 @@ class ConfidenceReport:
 
 
 def measure_confidence(
-    means: Sequence[float], lines: Sequence[str], references: Sequence[Sequence[str]], tokens: Sequence[int] = ()
+    means: Sequence[float], lines: Sequence[str], references: Sequence[Sequence[str]], tokens: Sequence[int]
 ) -> ConfidenceReport | None:
     """Fit the curve, and measure its value by cross-validation; None if too few sentences differ.
 
@@ -93,7 +93,7 @@ def measure_confidence(
         calibration_error=sum(each.sentences * abs(each.confidence - each.chrf) for each in bins) / len(values),
         bins=bins,
         remaining=remaining,
-        tokens=[int(number) for number in np.quantile(tokens, _TOKENS)] if len(tokens) else None,
+        tokens=[int(number) for number in np.quantile(tokens, _TOKENS)],
     )
 
 

@@ -14,12 +14,12 @@ from ..model.languages_vaswani import cut_tag, is_same_language, writes_spaces
 
 _KINDS = ("blank", "copied", "source language", "repeated", "truncated", "numbers differ")
 
-_NATS = 3.0  # evidence for the source's language that one line in a thousand of people's translations has
+_NATS = 3.0  # log-odds of the source language that 1 in 1,000 human translations exceeds
 _DEVIATIONS, _SHARE = 3.0, 0.6  # a truncated line: standard deviations below the expected length, and its share at most
 
 # Digits, with or without separators between groups: "1.000", "1 000", "1,00,000". `int` refuses thousands of digits.
 _NUMBER = regex.compile(r"\d{1,3}(?:[.,٬'’\s]\d{2,3})*[.,٬'’\s]\d{3}(?!\d)|\d{1,99}")
-# Beginnings of words for 1 to 12 and of the months, and of 13 to 24 as hours.
+# Beginnings of words for 1 to 12 and of the months, and of 13 to 24 as hours: twelve patterns, divided by spaces.
 _SMALL_NUMBERS = {
     "en": r"one|first|january two|second|both|twice|couple|february three|third|march four|april five|fifth|may\b "
     "six|june seven|july eigh|august nin|septem ten|octo eleven|novem twel|noon|decem",
@@ -145,7 +145,7 @@ class PathologyDetector:
         return self.ratio * length - _DEVIATIONS * self.deviation * math.sqrt(length)
 
 
-def numbers_agree(source: str, translation: str, languages: tuple[str, str] = ("und", "und")) -> bool:
+def numbers_agree(source: str, translation: str, languages: tuple[str, str]) -> bool:
     """Whether a translation has the numbers of its source, in digits of any script and with any separators.
 
     Hours of 12 and of 24 agree, and so do years with and without their century. If each side has a number that the
@@ -213,7 +213,10 @@ def _trigrams(text: str) -> Iterator[str]:
 
 
 def _repetitions(text: str, unit: int, apart: int = 6) -> list[tuple[str, ...]]:
-    """Phrases repeated at once, of fewer than `apart` units, or anywhere, of `apart` units; one per repetition."""
+    """Repeated phrases, one entry a repetition.
+
+    Phrases shorter than `apart` units count only if adjacent, phrases of `apart` units anywhere in the text.
+    """
     tokens = regex.findall(r"\w+|[^\w\s]" if unit == 1 else r"\S", text.casefold())
     phrases = [
         tuple(phrase)

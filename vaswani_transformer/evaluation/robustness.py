@@ -59,7 +59,7 @@ class _Change:
     """A change of a source line; `ignore` removes its traces from translations and references."""
 
     apply: Callable[[str, Random], str]
-    ignore: Callable[[str], str] = str
+    ignore: Callable[[str], str] = lambda text: text
 
 
 def _inside_words(mark: str, shortest: int) -> _Change:
@@ -99,6 +99,7 @@ _CHANGES = {
     "typing errors": _Change(_mistyped),
 }
 
+_NUMBERS = ("numbers of the test set", "numbers")  # kinds of strings that a translation may write in another way
 # Strings to put into lines, with "#" for any digit.
 _STRINGS = {
     "numbers": ("2##,##", "1#.##", "1,2##.50", "1#:4#", "19##", "20##", "4#", "7##", "2####", "3#.1#.20##"),
@@ -133,7 +134,7 @@ def robustness(
     translate: Callable[[list[str]], list[str]],
     lines: int = 200,
 ) -> Robustness:
-    """Measure how translations suffer from small changes of the sources, and how often they copy what they must.
+    """Measure how small changes of the sources affect translations, and how many strings to copy they preserve.
 
     A change is measured on lines that it alters; one that alters none, such as capitals in Chinese, is left out. The
     scores ignore what the change itself explains: case, "<b>", the form of apostrophes, or the final mark.
@@ -154,7 +155,7 @@ def robustness(
         texts = ((index, tag + change.apply(text, random)) for index, tag, text in tagged)
         changed[name] = [*islice((each for each in texts if each[1].strip() and each[1] != sources[each[0]]), lines)]
     numbers = ((sources[index], "") for index in order if any(map(str.isdigit, cut_tag(sources[index])[1])))
-    to_copy = {"numbers of the test set": [*islice(numbers, lines)]}
+    to_copy = {_NUMBERS[0]: [*islice(numbers, lines)]}
     for kind in _STRINGS:
         random = Random(f"{_SEED} {kind}")
         made = (_with_string(kind, sources[index], references[index][0], random) for index in order)
@@ -173,7 +174,8 @@ def robustness(
         return ChangedLines(len(rows), plain_bleu, bleu, plain_chrf, chrf, sum(map(operator.eq, plain, after)))
 
     def has_copied(kind: str, text: str, string: str) -> bool:
-        return numbers_agree(text, translations[text], languages) if "numbers" in kind else string in translations[text]
+        translation = translations[text]
+        return numbers_agree(text, translation, languages) if kind in _NUMBERS else string in translation
 
     copied = {kind: sum(has_copied(kind, *each) for each in rows) for kind, rows in to_copy.items()}
     return Robustness(

@@ -7,12 +7,10 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric, Signature
-from sacrebleu.significance import PairedTest, Result
 
 from ..model.languages_vaswani import UNSPACED_CHARACTER, base_language, is_same_language, writes_spaces
 from .multi_bleu import bleu_with_signature, is_language
@@ -22,6 +20,7 @@ from .perplexity import Perplexity
 
 # Sentences of 1 to 10 words form a group, and so on; all sentences of more than 60 words form one.
 _WIDTH, _LONGEST = 10, 60
+_SEED = 12345  # of bootstrap samples, which are then sacreBLEU's
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Scores(CorpusScores):
         num_beams, length_penalty: Options of the search (6.1); None without a model.
         seconds: Duration of the search.
         by_source_length: sacreBLEU of groups of sentences; None without sources.
-        pathologies: Pathological translations; None without sources, or where the translations are the sources.
+        pathologies: Pathological translations; None without sources.
     """
 
     sentences: int
@@ -124,14 +123,8 @@ class ResampledScore:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """A metric of two systems, with two p-values of their difference; both are 1 for equal scores.
+    """A metric of two systems, and the p-value of their difference (see `paired_bootstrap`); 1 for equal scores."""
 
-    Attributes:
-        p_value: sacreBLEU's, which is too small, because it centres the absolute differences of the samples.
-        two_sided_p_value: The p-value by `two_sided_bootstrap`.
-    """
-
-    p_value: float
     two_sided_p_value: float
     signature: str
     baseline: ResampledScore
@@ -195,14 +188,13 @@ def score_translations(
     """
     target = base_language(languages[1])
     groups = None if sources is None else bleu_by_source_length(sources, translations, references, target)
-    is_copy = sources is None or list(translations) == list(sources)
     return Scores(
         sentences=len(translations),
         bleu=sacrebleu_score(translations, references, target),
         paper_bleu=BleuScore(**bleu_with_signature(translations, references, target)) if is_language(target) else None,
         chrf=chrf_score(translations, references),
         by_source_length=groups,
-        pathologies=None if is_copy else find_pathologies(sources, translations, references, languages),
+        pathologies=None if sources is None else find_pathologies(sources, translations, references, languages),
     )
 
 
@@ -256,7 +248,12 @@ def paired_bootstrap(
     samples: int = 1000,
     language: str | None = None,
 ) -> dict[str, PairedComparison]:
-    """Test whether two systems differ significantly: paired bootstrap (Koehn, 2004), by sacreBLEU and two-sided.
+    """Test whether two systems differ significantly: two-sided paired bootstrap (Koehn, 2004).
+
+    The p-value of a difference d is the share of samples whose difference deviates from the mean by at least |d|:
+    (k + 1) / (samples + 1) for k such samples of the test set, drawn with replacement, but at least 2^(1 - n) for n
+    sentences, the p-value of a sign test if one system is better in all of them. With a single sentence all samples
+    are equal, and the p-value is 1.
 
     Args:
         baseline: Translations of the baseline.
@@ -268,49 +265,35 @@ def paired_bootstrap(
     Returns:
         The comparisons by "BLEU" and by "chrF2".
     """
-    named = [("baseline", baseline), ("system", system)]
-    metrics = {"BLEU": ComposedBleu(tokenize=sacrebleu_tokenizer(language)), "chrF": ComposedChrf()}
-    test = PairedTest(named, metrics, _streams(references), test_type="bs", n_samples=samples)
-    signatures, scores = test()
-    comparisons = {}
-    for (name, signature), metric in zip(signatures.items(), metrics.values(), strict=True):
-        first, second = (cast(Result, result) for result in scores[name])
-        # If systems are equal, no sample differs by more than the test set, so that sacreBLEU's p-value is near 0.
-        p_value = second.p_value if first.score != second.score else 1.0
-        two_sided = two_sided_bootstrap(metric, baseline, system, references, samples)
-        sides = (ResampledScore(side.score, float(side.mean), float(side.ci)) for side in (first, second))
-        comparisons[name] = PairedComparison(p_value, two_sided, signature.format(), *sides)
-    return comparisons
+    metrics = {"BLEU": ComposedBleu(tokenize=sacrebleu_tokenizer(language)), "chrF2": ComposedChrf()}
+    return {name: _compare(metric, (baseline, system), references, samples) for name, metric in metrics.items()}
 
 
-def two_sided_bootstrap(
-    metric: Metric,
-    baseline: Sequence[str],
-    system: Sequence[str],
-    references: Sequence[Sequence[str]],
-    samples: int,
-) -> float:
-    """P-value of a difference d: the share of samples whose difference deviates from the mean by at least |d|.
-
-    It is (k + 1) / (samples + 1) for k such samples of the test set, drawn with replacement, but at least 2^(1 - n) for
-    n sentences, the p-value of a sign test if one system is better in all of them. Samples of one sentence are equal.
-    """
-    # sacreBLEU has no public way to score samples without counting n-grams anew for each.
-    statistics = [
-        np.array(metric._extract_corpus_statistics(lines, _streams(references)), dtype=float)
-        for lines in (baseline, system)
-    ]  # [sentences, counts] each
-    random = np.random.default_rng(12345)
-    whole = np.arange(len(baseline))
-    chosen = [whole, *(random.choice(whole, len(whole)) for _ in range(samples))]
-    first, second = (
-        np.array([metric._compute_score_from_stats(counts[sample].sum(0).tolist()).score for sample in chosen])
-        for counts in statistics
-    )
-    difference, *sampled = second - first
-    deviations = np.abs(sampled - np.mean(sampled))
-    share = float((np.sum(deviations >= abs(difference)) + 1) / (samples + 1))
-    return max(share, 2.0 ** (1 - len(baseline)))
+def _compare(
+    metric: Metric, systems: tuple[Sequence[str], Sequence[str]], references: Sequence[Sequence[str]], samples: int
+) -> PairedComparison:
+    sentences = len(references)
+    chosen = np.random.default_rng(_SEED).choice(sentences, (samples, sentences))  # [samples, sentences]
+    sides, sampled = [], []
+    for lines in systems:
+        # sacreBLEU has no public way to score samples without counting n-grams anew for each.
+        counts = np.array(metric._extract_corpus_statistics(lines, _streams(references)), dtype=float)
+        whole, *scores = (
+            metric._compute_score_from_stats(counts[rows].sum(0).tolist()).score
+            for rows in (np.arange(sentences), *chosen)
+        )
+        ordered, outside = np.sort(scores), samples // 40
+        confidence = (ordered[-1 - outside] - ordered[outside]) / 2
+        sides.append(ResampledScore(whole, float(np.mean(scores)), float(confidence)))
+        sampled.append(np.array(scores))
+    baseline, system = sides
+    differences = sampled[1] - sampled[0]
+    deviates = np.abs(differences - differences.mean()) >= abs(system.score - baseline.score)
+    p_value = max((int(deviates.sum()) + 1) / (samples + 1), 2.0 ** (1 - sentences))
+    signature = metric.get_signature()
+    signature.update("seed", str(_SEED))
+    signature.update("bs", samples)
+    return PairedComparison(p_value, signature.format(), baseline, system)
 
 
 def _streams(references: Sequence[str] | Sequence[Sequence[str]]) -> list[list[str]]:

@@ -7,13 +7,12 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from scipy.stats import ttest_1samp
-from transformers import PreTrainedConfig
 
-from ..model.configuration_vaswani import PAPER_VARIANTS
+from ..model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
 from ..runs.model_card import compare_with_paper
 from ..runs.records import Provenance, RunRecord
 from ..system.typed_json import Record
-from ..training.costs import training_flops
+from ..training.costs import TrainingCost, training_flops
 
 
 # Perplexity per word-piece and BLEU on newstest2013 (Table 3), by the names of `PAPER_VARIANTS`.
@@ -67,31 +66,6 @@ class SweepScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowCost:
-    """The cost of a training as a row of Table 2.
-
-    Attributes:
-        rate: Operations per second that one device sustains.
-        counted: Operations counted from the shapes of the matrix products.
-    """
-
-    seconds: float
-    devices: int
-    rate: float
-    counted: float
-
-    @property
-    def by_the_papers_accounting(self) -> float:
-        """Operations by Table 2: time x devices x rate."""
-        return self.seconds * self.devices * self.rate
-
-    @property
-    def utilisation(self) -> float:
-        """Share of these operations that were counted."""
-        return self.counted / self.by_the_papers_accounting
-
-
-@dataclass(frozen=True, kw_only=True)
 class Row:
     """A row of Table 3, trained by the sweep.
 
@@ -101,6 +75,8 @@ class Row:
         seeds: Seeds in ascending order.
         perplexity, bleu: Perplexity and sacreBLEU on the validation set.
         length: Length of the translations divided by the references', mean over the seeds.
+        seconds: Mean duration over the seeds.
+        devices: Processes of a training.
         cost: Mean cost over the seeds.
     """
 
@@ -111,7 +87,9 @@ class Row:
     perplexity: SweepScore
     bleu: SweepScore
     length: float
-    cost: RowCost
+    seconds: float
+    devices: int
+    cost: TrainingCost
 
     @property
     def full_length_bleu(self) -> float:
@@ -189,12 +167,12 @@ class SweepRecord(Record):
         return holm(values)
 
 
-def paper_cost(name: str, config: PreTrainedConfig) -> RowCost:
+def paper_cost(name: str) -> TrainingCost:
     """The cost of the paper's "base" or "big" training; the count assumes full batches."""
     steps, hours = PAPER_TRAININGS[name]
     length = TOKENS_PER_SENTENCE
-    counted = steps * training_flops(config, PAPER_BATCH_TOKENS // length, length, length)
-    return RowCost(seconds=hours * 3600, devices=PAPER_DEVICES, rate=PAPER_RATE, counted=counted)
+    counted = steps * training_flops(VaswaniConfig.from_variant(name), PAPER_BATCH_TOKENS // length, length, length)
+    return TrainingCost.at_rate(PAPER_RATE, hours * 3600 * PAPER_DEVICES, counted)
 
 
 def holm(values: Mapping[str, float]) -> dict[str, float]:
@@ -258,10 +236,11 @@ def _summarize_row(by_seed: Mapping[int, RunRecord]) -> Row:
         perplexity=SweepScore.from_values([record.validation.perplexity.perplexity for record in records]),
         bleu=SweepScore.from_values([record.validation.bleu.score for record in records]),
         length=fmean(record.validation.bleu.relative_length for record in records),
-        cost=RowCost(
-            seconds=seconds,
-            devices=devices,
-            rate=accounted / (seconds * devices),
+        seconds=seconds,
+        devices=devices,
+        cost=TrainingCost.at_rate(
+            accounted / (seconds * devices),
+            seconds * devices,
             counted=fmean(record.training.cost.counted for record in records),
         ),
     )

@@ -7,9 +7,16 @@ from statistics import fmean
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..model.configuration_vaswani import VaswaniConfig
 from ..system.files import atomic_write
-from .comparison import PAPER_SCORES, PAPER_TRAININGS, TOKENS_PER_SENTENCE, SweepRecord, SweepScore, paper_cost
+from .comparison import (
+    PAPER_DEVICES,
+    PAPER_SCORES,
+    PAPER_TRAININGS,
+    TOKENS_PER_SENTENCE,
+    SweepRecord,
+    SweepScore,
+    paper_cost,
+)
 
 
 Table = Sequence[Sequence[str]]
@@ -17,12 +24,12 @@ Table = Sequence[Sequence[str]]
 
 def score_table(sweep: SweepRecord) -> Table:
     """Table 3 as text: the headings, then the rows."""
-    name = sweep.reference
-    perplexity = ["PPL", f"nats - {name}", "p"]
-    bleu = ["BLEU", f"BLEU - {name}", "p", "length", "BLEU at full length"]
-    paper = ["paper: PPL", "paper: BLEU", f"paper: BLEU - {name}"]
-    lines = [["row", f"differs from {name}", "parameters", "steps", "seeds", *perplexity, *bleu, *paper]]
-    reference, (_, paper_reference) = sweep.rows[name], PAPER_SCORES[name]
+    base = sweep.reference
+    perplexity = ["PPL", f"nats - {base}", "p"]
+    bleu = ["BLEU", f"BLEU - {base}", "p", "length", "BLEU at full length"]
+    paper = ["paper: PPL", "paper: BLEU", f"paper: BLEU - {base}"]
+    lines = [["row", f"differs from {base}", "parameters", "steps", "seeds", *perplexity, *bleu, *paper]]
+    reference, (_, paper_reference) = sweep.rows[base], PAPER_SCORES[base]
     perplexity_p, bleu_p = sweep.p_values("perplexity"), sweep.p_values("bleu")
     for name, row in sweep.rows.items():
         paper_perplexity, paper_bleu = PAPER_SCORES[name]
@@ -66,13 +73,14 @@ def _with_error(score: SweepScore) -> str:
 
 def cost_table(sweep: SweepRecord) -> Table:
     """The accounting of Table 2 as text: headings, the sweep's rows, the paper's models."""
-    costs = {name: row.cost for name, row in sweep.rows.items()}
-    costs |= {f"paper: {name}": paper_cost(name, VaswaniConfig.from_variant(name)) for name in PAPER_TRAININGS}
+    rows = [(name, row.seconds, row.devices, row.cost) for name, row in sweep.rows.items()]
+    for name, (_, hours) in PAPER_TRAININGS.items():
+        rows.append((f"paper: {name}", 3600 * hours, PAPER_DEVICES, paper_cost(name)))
     lines = [["row", "minutes", "devices", "FLOPs/s of one", "time x devices x rate", "counted", "utilisation"]]
-    for name, cost in costs.items():
+    for name, seconds, devices, cost in rows:
         operations = (cost.rate, cost.by_the_papers_accounting, cost.counted)
         numbers = [f"{each:.1e}".replace("e+", "e") for each in operations]
-        lines.append([name, f"{cost.seconds / 60:,.1f}", str(cost.devices), *numbers, f"{cost.utilisation:.1%}"])
+        lines.append([name, f"{seconds / 60:,.1f}", str(devices), *numbers, f"{cost.utilisation:.1%}"])
     return lines
 
 

@@ -37,8 +37,7 @@ class Job:
     def log(self) -> Path:
         return self.directory / "train.log"
 
-    @property
-    def results(self) -> RunRecord | None:
+    def load_results(self) -> RunRecord | None:
         """Results of the training; None until it is finished."""
         return RunRecord.from_directory(self.directory)
 
@@ -64,7 +63,7 @@ def train_all(
         environments: Environment variables of each concurrent training.
         command: The program that trains a job, and its options.
     """
-    waiting = [job for job in jobs if job.results is None]
+    waiting = [job for job in jobs if job.load_results() is None]
     free, running = [*environments], list[tuple[Job, dict[str, str], subprocess.Popen]]()
     failed = []
     try:
@@ -77,8 +76,9 @@ def train_all(
             for job, variables, process in [each for each in running if each[2].poll() is not None]:
                 running.remove((job, variables, process))
                 free.append(variables)
-                print(_outcome(job, process.returncode), flush=True)
-                if job.results is None:
+                results = job.load_results()
+                print(_outcome(job, process.returncode, results), flush=True)
+                if results is None:
                     failed.append(job)
     finally:
         for *_, process in running:
@@ -103,12 +103,12 @@ def _start(command: Sequence[str], log: Path, variables: Mapping[str, str]) -> s
         )
 
 
-def _outcome(job: Job, status: int) -> str:
+def _outcome(job: Job, status: int, results: RunRecord | None) -> str:
     """How a training ended."""
-    if job.results is None:
+    if results is None:
         lines = job.log.read_text(encoding="utf-8", errors="replace").split("\n")
         last = next((line for line in reversed(lines) if line.strip()), "")
         return f"{job.name}: failed with status {status}: {printable(last)}"
-    scores, minutes = job.results.validation, job.results.training.seconds / 60
+    scores, minutes = results.validation, results.training.seconds / 60
     bleu, perplexity = scores.bleu.score, scores.perplexity.perplexity
     return f"{job.name}: sacreBLEU {bleu:.2f}, perplexity {perplexity:.2f}, {minutes:.1f} minutes"

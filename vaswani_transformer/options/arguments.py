@@ -47,22 +47,17 @@ ALPHA = Interval(minimum=-100, maximum=100)
 Precision: TypeAlias = Literal["auto", "float32", "bf16", "fp16"]
 
 
-def option(
-    default: Any, help: str, interval: Interval | None = None, alias: str | None = None, **metadata: object
-) -> Any:
+def option(default: Any, help: str, interval: Interval | None = None, **metadata: object) -> Any:
     """A dataclass field that `RecipeParser` turns into an option.
 
     Args:
         default: Its default; `MISSING` for a required option.
         help: Its line in `--help`.
         interval: The numbers that it accepts.
-        alias: The option, where it is not the name of the field, such as "--from".
         metadata: `decides`: a `Decision`; `paper`: the paper's value, or a tuple with a value for each of its models;
             `is_shown`: False if only `--help_all` shows it; `is_first`: True if everyone needs it first in `--help`.
     """
     metadata = {"help": help, "is_shown": True, **metadata} | ({} if interval is None else {"interval": interval})
-    if alias is not None:
-        metadata["aliases"] = [alias]
     if default is dataclasses.MISSING:
         return dataclasses.field(kw_only=True, metadata=metadata)  # so that it may follow options with defaults
     if isinstance(default, list):

@@ -9,6 +9,8 @@ from .arguments import COUNT, SHARE, Interval, option, refuse_unused
 # Corpora whose pairs are drawn anew for each epoch, all corpora that are cleaned and trained on, and all splits.
 MIXED = ("replay", "synthetic")
 TRAINED_ON = ("train", *MIXED)
+# Options of a vocabulary that is learned.
+VOCABULARY = ("tokenizer_model", "vocab_size", "min_frequency", "split_digits", "tokenizer_sample")
 _SPLITS = (*TRAINED_ON, "validation", "test", "replay_test")
 _RATIO = Interval(above=0, maximum=1000)
 
@@ -122,6 +124,8 @@ class DataArguments(PreparationOptions, CorpusOptions):
             raise ValueError(f"columns: name two, of the source and the target, not {len(self.columns)}")
         names = [name for name in MIXED if getattr(self, name) is None]
         refuse_unused(self, {f"{name}_ratio": f"give --{name}, or leave it out" for name in names})
+        if self.tokenizer is not None:
+            refuse_unused(self, dict.fromkeys(VOCABULARY, "the tokenizer has its vocabulary; leave one of them out"))
 
     @property
     def languages(self) -> tuple[str, str]:

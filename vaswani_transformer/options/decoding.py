@@ -19,7 +19,7 @@ class DecodingArguments:
 
     tokens_per_batch: int = option(
         4096,
-        "Source tokens of a batch, padding included; its beams may generate 16 times as many.",
+        "Source tokens of a batch, padding included; its beams together generate at most 16 times as many.",
         COUNT,
         decides="samples",  # each step samples for all rows of a batch
     )
@@ -103,7 +103,7 @@ class GenerationArguments(DecodingArguments, SearchArguments):
 
 
 @dataclass
-class TranslationOptions(GenerationArguments):
+class TranslationArguments(GenerationArguments):
     """Input, search and output of the translation of lines."""
 
     model: str = option(MISSING, "Directory of a saved model, or its name on the Hub.")
@@ -115,14 +115,14 @@ class TranslationOptions(GenerationArguments):
     )
     split_sentences: bool = option(
         True,
-        "Split each line into sentences and translate them separately. Lines are not split when false, with scores, or "
-        "with several hypotheses.",
+        "Split each line into sentences and translate them separately. Ignored with --return_scores or several "
+        "hypotheses, where each line is translated whole.",
         decides="translations",
     )
     return_scores: bool = option(
         False,
-        "Write log-probabilities of each translation and of its words, into .jsonl, and the confidence; null outside "
-        "the range measured by score.py --confidence.",
+        "Add to each line of the .jsonl output the log-probability of the translation and of each word, and a "
+        "confidence, which is null outside the range that score.py --confidence measured.",
         decides="translations",
     )
     return_alignment: bool = option(
@@ -130,7 +130,7 @@ class TranslationOptions(GenerationArguments):
     )
     engine: str | None = option(
         None,
-        "Engine that searches in place of the model: ctranslate2, ctranslate2:int8 or onnx (exports on first use);  "
+        "Engine that searches in place of the model: ctranslate2, ctranslate2:int8 or onnx (exports on first use); "
         "or the directory of an export by export.py.",
     )
     ensemble: list[str] | None = option(

@@ -20,7 +20,6 @@ from ..system.messages import one_line, program_name
 from .arguments import check_values
 
 
-_UNSET = object()
 _NULLS = ("", "~", "null", "Null", "NULL")  # of YAML
 
 
@@ -32,12 +31,7 @@ class RecipeParser(HfArgumentParser):
             `--help`. Options of other classes, and those with `is_first`, come before the headings.
         shown: Names of the options that `--help` shows; by default all that `option` made.
         kwargs: As for `ArgumentParser`.
-
-    Attributes:
-        given: Names of the options that the last `read` found in the file or on the command line.
     """
-
-    given: set[str]
 
     def __init__(self, dataclass_types: Sequence[type], shown: Collection[str] | None = None, **kwargs: Any) -> None:
         self._shown = shown
@@ -78,8 +72,6 @@ class RecipeParser(HfArgumentParser):
             kwargs["help"] += " (default: %(default)s)"
         for name in ("decides", "interval", "paper"):
             kwargs.pop(name, None)
-        if names[0].startswith("--") and len(names) > 1:  # an alias, such as --from
-            kwargs["dest"], names = field, names[1:]
         heading = self._headings.get(field)
         if is_first or heading is None:
             return super().add_argument(*names, **kwargs)
@@ -115,10 +107,7 @@ class RecipeParser(HfArgumentParser):
         path = self._config_parser.parse_known_args(argv)[0].config
         try:
             words = [*([] if path is None else self._read_words(path)), *argv]
-            unset = argparse.Namespace(**dict.fromkeys((action.dest for action in self._actions), _UNSET))
-            options, unknown = self.parse_known_args(words, unset)
-            self.given = {name for name, value in vars(options).items() if value is not _UNSET}
-            vars(options).update({name: self.get_default(name) for name in vars(options).keys() - self.given})
+            options, unknown = self.parse_known_args(words)
             if unknown:
                 raise ValueError(f"there is no option {unknown[0]}{self._similar(unknown[0])}")
             for name, value in vars(options).items():

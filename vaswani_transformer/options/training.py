@@ -1,11 +1,9 @@
 """Options of the model and of its training: sections 3, 5 and 6.1, and all of `Seq2SeqTrainingArguments`."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from accelerate.utils import parse_flag_from_env
@@ -85,12 +83,8 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
 
     option_group = "training"
 
-    source_tokens: int = option(
-        25000, "Source tokens of a batch, of all processes together (5.1).", COUNT, decides="weights", paper=25000
-    )
-    target_tokens: int = option(
-        25000, "Target tokens of a batch, of all processes together (5.1).", COUNT, decides="weights", paper=25000
-    )
+    source_tokens: int = option(25000, "Source tokens of a batch, of all processes together (5.1).", COUNT)
+    target_tokens: int = option(25000, "Target tokens of a batch, of all processes together (5.1).", COUNT)
     batch_window: int = option(
         4,
         "Batches that exchange sentences of similar length; more mix better, fewer pad less.",
@@ -107,13 +101,16 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         paper=False,
     )
     ddp_find_unused_parameters: bool | None = option(
-        False, "Look for parameters without a gradient; there are none.", decides=None, is_shown=False
+        False, "Search for parameters without a gradient; this model has none.", decides=None, is_shown=False
     )
     max_grad_norm: float = option(
         0.0, "Maximum gradient norm; 0 disables clipping.", NOT_NEGATIVE, decides="weights", paper=0.0
     )
     logging_nan_inf_filter: bool = option(
-        False, "Log another value for a loss that is not finite, which ends training.", decides=None, is_shown=False
+        False,
+        "Hide non-finite losses in the log; training ends at the first one in any case.",
+        decides=None,
+        is_shown=False,
     )
     virtual_ranks: int | None = option(
         None,
@@ -157,23 +154,21 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
             )
         self.average_tokens_across_devices = False  # the trainer would multiply the loss by the number of processes
 
-    @contextmanager
-    def elastic_threads(self) -> Iterator[None]:
-        """Fix PyTorch's number of CPU threads in elastic training, whose bits depend on it."""
-        before = torch.get_num_threads()
-        if self.virtual_ranks is not None:
-            torch.set_num_threads(self.virtual_rank_threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
-
 
 @dataclass
 class RecipeTrainingArguments(VaswaniTrainingArguments):
     """Schedule (5.3), averaging (6.1), and all of `Seq2SeqTrainingArguments`."""
 
     option_group = "training"
+
+    # Of options that fine-tuning, which extends this class, sets in another way.
+    _defaults: ClassVar[dict[str, float]] = {
+        "source_tokens": 25000,
+        "target_tokens": 25000,
+        "warmup_steps": 4000,
+        "learning_rate_factor": 1.0,
+        "learning_rate": 5e-5,
+    }
 
     output_dir: str | None = option("runs/model", "Where everything is written.", decides=None, is_first=True)
     resume: bool = option(
@@ -189,24 +184,42 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         COUNT,
         decides=None,
     )
+    source_tokens: int = option(
+        None,
+        "Source tokens of a batch of all processes (5.1); by default 25000, with --model a hundredth of an epoch.",
+        COUNT,
+        decides="weights",
+        paper=25000,
+    )
+    target_tokens: int = option(
+        None, "Target tokens of a batch; the default is that of source_tokens.", COUNT, decides="weights", paper=25000
+    )
     warmup_steps: int = option(
-        4000,
-        "Steps of the warm-up (5.3); it ends at a tenth of max_minutes at the latest, then with a lower peak.",
+        None,
+        "Steps of the warm-up (5.3), by default 4000; it ends at a tenth of max_minutes at the latest, then with a "
+        "lower peak.",
         COUNT,
         decides="weights",
         paper=4000,
     )
     learning_rate_factor: float = option(
-        1.0, "Multiplies the learning rate of 5.3.", POSITIVE, decides="weights", paper=1.0
+        None, "Multiplies the learning rate of 5.3; by default 1.", POSITIVE, decides="weights", paper=1.0
     )
     lr_scheduler_type: Literal["inverse_sqrt", "constant", "constant_with_warmup"] = option(
-        "inverse_sqrt",
-        "The schedule of 5.3; or 'constant' for learning_rate in every step, 'constant_with_warmup' for a rise to it "
-        "over warmup_steps. If max_minutes cut the rise short, the rate stays where it is.",
+        None,
+        "The schedule of 5.3, 'inverse_sqrt', by default; or 'constant' for learning_rate in every step, "
+        "'constant_with_warmup' for a rise to it over warmup_steps. If max_minutes ends the rise early, the rate stays "
+        "at the value reached. With --model the default is 'constant', unless warmup_steps or learning_rate_factor is "
+        "given.",
         decides="weights",
         paper="inverse_sqrt",
     )
-    learning_rate: float = option(5e-5, "Learning rate, if it is constant.", POSITIVE, decides="weights")
+    learning_rate: float = option(
+        None,
+        "Learning rate, if it is constant; by default 5e-5, with --model the rate of 5.3 at step 100,000.",
+        POSITIVE,
+        decides="weights",
+    )
     cooldown: float = option(
         0.0,
         "Share of the training, at its end, in which the learning rate falls to zero: of max_steps, or of max_minutes, "
@@ -238,7 +251,10 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     weight_decay: float = option(0.0, "Weight decay of the optimizer.", NOT_NEGATIVE, decides="weights", paper=0.0)
     average_last: int = option(5, "Checkpoints averaged at the end (6.1).", COUNT, decides=None, paper=(5, 20))
     num_train_epochs: float = option(
-        None, "Epochs to train, without max_steps; by default 3, or until max_minutes have passed.", decides=None
+        None,
+        "Epochs to train, without max_steps; by default 3, or until max_minutes have passed.",
+        POSITIVE,
+        decides=None,
     )
     max_steps: int = option(-1, "Steps to train, instead of epochs.", decides=None)
     logging_steps: float = option(500, "Steps between logs, or their share of all steps.", decides=None)
@@ -255,8 +271,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
     )
     length_penalties: list[float] | None = option(
         None,
-        "Alpha of the search (6.1), by default 0.6; of several values, the first is saved with the model, unless "
-        "another's validation sacreBLEU is significantly better (paired bootstrap, p < 0.05).",
+        "Alpha of the search (6.1), by default 0.6; with several values, the model is saved with the first, unless "
+        "another one has a significantly higher sacreBLEU on validation (paired bootstrap, p < 0.05).",
         ALPHA,
         decides=None,
     )
@@ -290,6 +306,8 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
 
     def resolve(self) -> None:
         """Set options that depend on others, and refuse options without effect."""
+        if self.lr_scheduler_type is None:
+            self.lr_scheduler_type = "inverse_sqrt"
         unused = dict(_UNUSED)
         if self.lr_scheduler_type == "inverse_sqrt":
             unused["learning_rate"] = "set learning_rate_factor and warmup_steps, or a constant lr_scheduler_type"
@@ -302,6 +320,9 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
         if self.eval_strategy == "no":
             unused |= dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy")
         refuse_unused(self, unused)
+        for name, value in self._defaults.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
         if self.num_train_epochs is None and self.max_steps <= 0 and self.max_minutes is not None:
             self.max_steps = _UNLIMITED
             for name in ("logging_steps", "save_steps", "eval_steps"):

@@ -27,26 +27,26 @@ PAPER_PARSERS = [
 # Hyper-parameters of parsing as a model card prints them (6.3); "code" marks values of the authors' code, where the
 # paper is silent.
 PAPER_PARSING_SETTINGS = {
-    "encoder_layers": "4",
-    "decoder_layers": "4",
-    "d_model": "1024",
+    "encoder_layers": 4,
+    "decoder_layers": 4,
+    "d_model": 1024,
     "d_ff": "code: 2048 (semi-supervised: 4096)",
     "num_heads": "code: 8 (semi-supervised: 16)",
     "d_k": "code: 128 (semi-supervised: 64)",
     "d_v": "code: 128 (semi-supervised: 64)",
     "dropout": "code: 0.2 (semi-supervised: 0.1)",
     "attention_dropout": "code: 0.2 (semi-supervised: 0)",
-    "label_smoothing": "0.1",
+    "label_smoothing": 0.1,
     "vocab_size": "16,000 (semi-supervised: 32,000)",
-    "source_tokens": "25,000",
-    "target_tokens": "25,000",
+    "source_tokens": 25000,
+    "target_tokens": 25000,
     "warmup_steps": "code: 16,000 (semi-supervised: 4,000)",
     "learning_rate_factor": "code: 0.5",
-    "average_last": "5",
+    "average_last": 5,
     "steps": "not stated",
-    "num_beams": "21",
-    "length_penalty": "0.3",
-    "max_new_tokens_over_source": "300",
+    "num_beams": 21,
+    "length_penalty": 0.3,
+    "max_new_tokens_over_source": 300,
 }
 
 

@@ -3,9 +3,8 @@
 from argparse import Namespace
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 from transformers import GenerationConfig, PreTrainedConfig
@@ -16,7 +15,7 @@ from ..decoding.saved_model import SavedModel, open_model
 from ..model.configuration_vaswani import drop_measurements
 from ..model.scores_vaswani import for_targets
 from ..options.arguments import refuse_unused
-from ..options.data import DataArguments
+from ..options.data import VOCABULARY, DataArguments
 from ..options.parser import RecipeParser
 from ..options.training import ModelArguments, RecipeTrainingArguments
 from ..system.manifests import matching_files_digest
@@ -27,39 +26,23 @@ from .records import ParentModel, RunRecord
 
 # Options of the model that do not change the shape or meaning of weights.
 _CHANGEABLE = ("dropout", "attention_dropout", "label_smoothing", "layer_norm_eps")
-_TOKENIZER = ("tokenizer", "tokenizer_model", "vocab_size", "min_frequency", "split_digits", "tokenizer_sample")
-
-
-def _unset(name: str) -> Any:
-    """An option of `RecipeTrainingArguments` whose default is None."""
-    return field(default=None, metadata=RecipeTrainingArguments.__dataclass_fields__[name].metadata)
 
 
 @dataclass
 class FineTuningArguments(RecipeTrainingArguments):
     """Options of a training that starts from a model, which have other defaults.
 
-    Without a value, batches have a hundredth of an epoch, and the learning rate is constant, as large as that of 5.3 at
-    step 100,000; with `warmup_steps` or `learning_rate_factor`, it follows the schedule of 5.3.
+    By default a batch holds a hundredth of an epoch, and the learning rate is constant: the rate of section 5.3 at step
+    100,000. With `warmup_steps` or `learning_rate_factor`, the rate follows the schedule of 5.3.
     """
 
-    source_tokens: int | None = _unset("source_tokens")
-    target_tokens: int | None = _unset("target_tokens")
-    lr_scheduler_type: Literal["inverse_sqrt", "constant", "constant_with_warmup"] | None = _unset("lr_scheduler_type")
-    warmup_steps: int | None = _unset("warmup_steps")
-    learning_rate_factor: float | None = _unset("learning_rate_factor")
-    learning_rate: float | None = _unset("learning_rate")
+    _defaults = {"warmup_steps": 4000, "learning_rate_factor": 1.0}  # `fit` sets the others
 
     def resolve(self) -> None:
         refuse_unused(self, {"cooccurrence_embeddings": "the model to start from has embeddings; leave it out"})
-        if self.lr_scheduler_type is None:
-            is_constant = self.warmup_steps is None and self.learning_rate_factor is None
-            self.lr_scheduler_type = "constant" if is_constant else "inverse_sqrt"
+        if self.lr_scheduler_type is None and self.warmup_steps is None and self.learning_rate_factor is None:
+            self.lr_scheduler_type = "constant"
         super().resolve()
-        if self.warmup_steps is None:
-            self.warmup_steps = RecipeTrainingArguments.warmup_steps
-        if self.learning_rate_factor is None:
-            self.learning_rate_factor = RecipeTrainingArguments.learning_rate_factor
 
     def fit(self, d_model: int, data: TrainingData) -> None:
         """Set missing options: the rate by the model's width, the batches by the corpus.
@@ -89,7 +72,7 @@ def _batch_tokens(data: TrainingData, lengths: str) -> int:
 def read_training_options(
     argv: list[str] | None = None, shown: Collection[str] | None = None
 ) -> tuple[RecipeParser, Namespace]:
-    """Read the options of a training; with `--model`, missing ones get the defaults of fine-tuning.
+    """Read the options of a training; with `--model`, its arguments are `FineTuningArguments`.
 
     `--help` shows the options named in `shown`, by default all.
 
@@ -100,8 +83,6 @@ def read_training_options(
     options = parser.read(argv)
     if options.model is not None:
         parser.dataclass_types = [DataArguments, ModelArguments, FineTuningArguments]
-        others = {each.name: each.default for each in fields(FineTuningArguments) if each.name not in parser.given}
-        vars(options).update({name: None for name, default in others.items() if default is None})
     return parser, options
 
 
@@ -121,7 +102,7 @@ def open_parent(args: ModelArguments, data: DataArguments) -> tuple[SavedModel |
     architecture = {each.name for each in fields(args)}.difference(("model", *_CHANGEABLE))
     decided = f"the configuration of --model decides it; only {', '.join(_CHANGEABLE)} may differ"
     refuse_unused(args, dict.fromkeys(architecture, decided))
-    refuse_unused(data, dict.fromkeys(_TOKENIZER, "the tokenizer of --model is used"))
+    refuse_unused(data, dict.fromkeys(("tokenizer", *VOCABULARY), "the tokenizer of --model is used"))
     parent = open_model(args.model, model_type="vaswani")
     with errors_begin_with(f"{parent.place}: generation_config.json"):
         GenerationConfig.from_pretrained(parent.directory).validate(strict=True)  # as saving does

@@ -14,7 +14,7 @@ from ..model.languages_vaswani import language_name
 from ..options.data import DataArguments
 from ..options.training import ModelArguments, RecipeTrainingArguments
 from .records import RunRecord, TrainingResults
-from .verdict import find
+from .verdict import judge
 
 
 _FOLDER = Path(__file__).parent
@@ -27,32 +27,36 @@ def _as_text(value: object) -> str:
     return f"{value:,g}" if isinstance(value, float) else f"{value:,}"
 
 
-# The paper's values by option, such as "512 or 1,024" for two models.
+# The paper's values by option; a tuple if its models differ.
 PAPER_VALUES = {
-    each.name: " or ".join(map(_as_text, paper if isinstance(paper, tuple) else (paper,)))
+    each.name: each.metadata["paper"]
     for kind in (ModelArguments, DataArguments, RecipeTrainingArguments)
     for each in fields(kind)
-    if (paper := each.metadata.get("paper")) is not None
+    if "paper" in each.metadata
 }
 
 
 class Setting(NamedTuple):
-    """An option that the paper states, with its values in a run and in the paper."""
+    """An option that the paper states: its values in a run and in the paper as text, and whether they differ."""
 
     name: str
     value: str
     paper: str
-
-    @property
-    def departs(self) -> bool:
-        """Whether the value is none of the paper's."""
-        return self.value not in self.paper.split(" or ")
+    departs: bool
 
 
-def compare_with_paper(values: Mapping[str, object], paper_values: Mapping[str, str] = PAPER_VALUES) -> list[Setting]:
+def compare_with_paper(
+    values: Mapping[str, object], paper_values: Mapping[str, object] = PAPER_VALUES
+) -> list[Setting]:
     """Compare the options of a run with the paper's, without those that neither uses, such as a cooldown."""
-    settings = [Setting(name, _as_text(values[name]), paper) for name, paper in paper_values.items() if name in values]
-    return [each for each in settings if values[each.name] or each.departs]
+    settings = []
+    for name, paper in paper_values.items():
+        alternatives = paper if isinstance(paper, tuple) else (paper,)
+        departs = name in values and values[name] not in alternatives
+        if departs or values.get(name):
+            text = " or ".join(map(_as_text, alternatives))
+            settings.append(Setting(name, _as_text(values[name]), text, departs))
+    return settings
 
 
 def write_model_card(path: str | Path, record: RunRecord, picture: str | None = "learning_curve.png") -> None:
@@ -88,7 +92,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
         example=repr(examples[len(examples) // 2].source if examples else "..."),
         corpus_name=corpus_name,
         in_cell=_in_cell,
-        verdict=[each.text for each in find(record)],
+        verdict=[each.text for each in judge(record)],
         training_section=training_section(record, picture),
     )
     card.save(path)
@@ -97,7 +101,7 @@ def write_model_card(path: str | Path, record: RunRecord, picture: str | None = 
 def training_section(
     record: TrainingResults,
     picture: str | None,
-    paper_settings: Mapping[str, str] | None = None,
+    paper_settings: Mapping[str, object] | None = None,
     paper: str = "the paper",
     corpus: str | None = None,
 ) -> str:

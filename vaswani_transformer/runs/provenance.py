@@ -69,7 +69,7 @@ def published(value: object) -> object:
         return [published(item) for item in value]
     if not isinstance(value, str):
         return value
-    path = Path(value).expanduser() if value.startswith("~") else Path(value)
+    path = Path(os.path.expanduser(value))  # leaves "~50,000 pairs" as it is, where pathlib would raise
     if not path.is_absolute() and ".." not in path.parts:
         return value
     full, here = Path(os.path.abspath(path)), Path.cwd()

@@ -3,9 +3,12 @@
 The dataclasses have the fields of the files.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Self
+
+import numpy as np
 
 from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.robustness import Robustness
@@ -117,8 +120,8 @@ class RunTraining:
         processor_seconds: Processor time of all threads of the main process.
         cost: Cost by Table 2.
         warmup_steps: Steps during which the learning rate rose; None if unknown.
-        max_minutes: Minutes after which the training was to end; None without a limit, and in earlier records.
-        loss_by_tenth: Result of `verdict.loss_by_tenth`; None in earlier records.
+        limits: The options that ended the training, such as max_steps, and their values; empty in earlier records.
+        loss_by_tenth: Result of the function `loss_by_tenth`; None in earlier records.
         epochs: Passes over the corpus.
         target_tokens: Target sub-words seen, padding excluded.
         padding_share: Share of padding in the batches planned for the first epoch.
@@ -138,13 +141,24 @@ class RunTraining:
     averaged: list[str]
     resumed_from: str | None
     warmup_steps: int | None = None
-    max_minutes: float | None = None
+    limits: dict[str, float] = field(default_factory=dict)
     loss_by_tenth: list[float] | None = None
 
     @property
     def is_average(self) -> bool:
         """Whether the final model is an average, not the last checkpoint."""
         return len(self.averaged) > 1
+
+
+def loss_by_tenth(log_history: Sequence[Mapping[str, float]]) -> list[float] | None:
+    """Mean loss without smoothing in each tenth of the logged steps; None with fewer than five logs."""
+    logs = [(entry["step"], entry["nll_loss"]) for entry in log_history if "nll_loss" in entry]
+    if len(logs) < 5:
+        return None
+    steps, losses = np.array([(0.0, 0.0), *logs]).T  # each is the mean since the step before
+    ends = np.linspace(0, steps[-1], 11)
+    sums = np.interp(ends, steps, np.cumsum(losses * np.diff(steps, prepend=0.0)))
+    return [float(mean) for mean in np.diff(sums) / np.diff(ends)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Scoring of models: on test sets, on part of the validation corpus, and by several searches."""
+"""Scoring of models and of files of translations on a test set: by several searches, and beside another system."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -7,28 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from accelerate import PartialState
 from datasets import Dataset
 from rich.table import Table
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.cleaning import encode_corpus
-from ..data.corpora import evenly_spaced, sentences
-from ..data.prepared_directory import TrainingData
 from ..decoding.line_translation import as_one_line
-from ..decoding.translation import best_translations, translate_corpus
+from ..decoding.translation import best_translations
 from ..evaluation.confidence import ConfidenceReport, measure_confidence
 from ..evaluation.perplexity import Perplexity, perplexity
 from ..evaluation.robustness import Robustness, robustness
-from ..evaluation.scores import (
-    ComposedBleu,
-    Scores,
-    paired_bootstrap,
-    sacrebleu_score,
-    sacrebleu_tokenizer,
-    score_translations,
-    two_sided_bootstrap,
-)
+from ..evaluation.scores import Scores, paired_bootstrap, score_translations
 from ..evaluation.test_sets import TestSet
 from ..model.languages_vaswani import Directions, has_words, writes_spaces
 from ..model.scores_vaswani import TranslationScore, encodes_targets
@@ -49,6 +38,12 @@ class BeamSearch:
 
     num_beams: int
     length_penalty: float
+
+    @classmethod
+    def default(cls, model: PreTrainedModel) -> Self:
+        """The search of a model's generation_config."""
+        config = model.generation_config
+        return cls(config.num_beams or 1, 1.0 if config.length_penalty is None else config.length_penalty)
 
 
 @dataclass(frozen=True)
@@ -74,12 +69,11 @@ class Translations:
 
 
 def search_grid(
-    default: GenerationConfig, num_beams: Sequence[int] | None = None, length_penalties: Sequence[float] | None = None
+    default: BeamSearch, num_beams: Sequence[int] | None = None, length_penalties: Sequence[float] | None = None
 ) -> list[BeamSearch]:
-    """The searches with each number of beams and each alpha (6.1); None means the model's default."""
-    beams = num_beams or [default.num_beams or 1]
-    alphas = length_penalties or [1.0 if default.length_penalty is None else default.length_penalty]
-    return [BeamSearch(number, alpha) for number in beams for alpha in alphas]
+    """The searches with each number of beams and each alpha (6.1); None means the default's."""
+    alphas = length_penalties or [default.length_penalty]
+    return [BeamSearch(number, alpha) for number in num_beams or [default.num_beams] for alpha in alphas]
 
 
 def translate_test_set(
@@ -87,13 +81,16 @@ def translate_test_set(
     tokenizer: PreTrainedTokenizerBase,
     test_set: TestSet,
     search: BeamSearch,
-    tokens_per_batch: int = 4096,
     return_scores: bool = False,
+    **options: Any,
 ) -> Translations:
-    """Translate a test set; `return_scores` also adds the log-probabilities. Collective."""
-    options = {**vars(search), "target_language": test_set.languages[1], "return_scores": return_scores}
+    """Translate a test set, with options of `best_translations`. Collective.
+
+    `return_scores` also adds the log-probabilities.
+    """
+    options |= {**vars(search), "target_language": test_set.languages[1], "return_scores": return_scores}
     started = time.perf_counter()
-    translations = best_translations(model, tokenizer, test_set.sources, tokens_per_batch=tokens_per_batch, **options)
+    translations = best_translations(model, tokenizer, test_set.sources, **options)
     seconds = time.perf_counter() - started
     scores = [each.score for each in translations] if return_scores else None
     # One line each, so that the written file has the same scores.
@@ -102,7 +99,7 @@ def translate_test_set(
 
 
 def reference_perplexity(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test_set: TestSet
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test_set: TestSet, tokens_per_batch: int
 ) -> Perplexity | None:
     """Perplexity of the first references; None if the tokenizer cannot encode them. Collective."""
     if not encodes_targets(tokenizer):
@@ -111,7 +108,8 @@ def reference_perplexity(
     pairs = zip(test_set.sources, test_set.references, strict=True)
     corpus = Dataset.from_list([{"translation": {source: text, target: texts[0]}} for text, texts in pairs])
     tag = Directions(model.config).tag(source, target)
-    return perplexity(model, tokenizer, encode_corpus(corpus, tokenizer, source, target, source_tag=tag))
+    encoded = encode_corpus(corpus, tokenizer, source, target, source_tag=tag)
+    return perplexity(model, tokenizer, encoded, tokens_per_batch)
 
 
 def measure_robustness(
@@ -120,9 +118,12 @@ def measure_robustness(
     test_set: TestSet,
     search: BeamSearch,
     lines: int,
-    tokens_per_batch: int = 4096,
+    **options: Any,
 ) -> Robustness:
-    """Measure a model's robustness on `lines` lines of a test set for each change. Collective."""
+    """Measure a model's robustness on `lines` lines of a test set for each change. Collective.
+
+    It translates with `options` of `best_translations`.
+    """
 
     def translate(texts: list[str]) -> list[str]:
         # Lines with the same tokens are translated once, such as those that differ in what the tokenizer normalizes. A
@@ -130,9 +131,8 @@ def measure_robustness(
         encoded = tokenizer([text.strip() for text in texts]).input_ids
         tokens = [tuple(ids) if has_words(text) else text for text, ids in zip(texts, encoded, strict=True)]
         distinct = dict(zip(tokens, texts, strict=True))
-        translated = translate_test_set(
-            model, tokenizer, replace(test_set, sources=[*distinct.values()]), search, tokens_per_batch
-        )
+        chosen = replace(test_set, sources=[*distinct.values()])
+        translated = translate_test_set(model, tokenizer, chosen, search, **options)
         translations = dict(zip(distinct, translated.lines, strict=True))
         return [translations[each] for each in tokens]
 
@@ -250,81 +250,3 @@ def show_robustness(measured: Robustness) -> None:
     for kind, copies in measured.strings.items():
         table.add_row(kind, str(copies.lines), f"{copies.copied / copies.lines:.1%}")
     console.print(table)
-
-
-@dataclass(frozen=True)
-class ValidationBleu:
-    """sacreBLEU of the translations of some sentences.
-
-    Attributes:
-        sources: Sentences to translate.
-        references: Their reference translations, not tokenized.
-        language: Code of the target language.
-        tokenizer: Tokenizer of the model.
-        num_beams: Beams of the search (6.1); None for the model's generation_config.
-    """
-
-    sources: Sequence[str]
-    references: Sequence[str]
-    language: str
-    tokenizer: PreTrainedTokenizerBase
-    num_beams: int | None = None
-
-    @classmethod
-    def on_sample(cls, data: TrainingData, config: PreTrainedConfig, count: int, num_beams: int | None = None) -> Self:
-        """BLEU of `count` sentences of the validation corpus, evenly spaced."""
-        corpus = data.text["validation"]
-        sample = corpus.select(evenly_spaced(len(corpus), count))
-        languages = config.source_language, config.target_language
-        source, reference = (list(sentences(sample, [language])) for language in languages)
-        return cls(source, reference, config.target_language, data.tokenizer, num_beams)
-
-    def __call__(self, model: PreTrainedModel) -> float:
-        """BLEU of a model, from 0 to 100; it translates by `translate`."""
-        return self.score(self.translate(model, show_progress=False))
-
-    def score(self, lines: Sequence[str]) -> float:
-        """BLEU of translations, from 0 to 100."""
-        return sacrebleu_score(lines, self.references, self.language).score
-
-    def translate(self, model: PreTrainedModel, **options: Any) -> list[str]:
-        """Translate the sentences, with options of `best_translations`.
-
-        Collective: the processes share the sentences, and all return the same result. The model computes on its
-        device, and is in evaluation mode afterwards.
-        """
-        if self.num_beams is not None:
-            options["num_beams"] = self.num_beams
-        return translate_corpus(model, self.tokenizer, self.sources, target_language=self.language, **options)
-
-
-def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], data: TrainingData) -> float:
-    """The first alpha (6.1), unless another has a significantly better BLEU on the validation set. Collective.
-
-    Significant means p < 0.05 after multiplying by the number of the others (Bonferroni). A single alpha is not tested.
-    """
-    first = chosen = penalties[0]
-    if len(penalties) == 1:
-        return first
-    bleu = ValidationBleu.on_sample(data, model.config, len(data.text["validation"]))
-    is_main = PartialState().is_main_process
-    if is_main:
-        alphas = ", ".join(f"{alpha:g}" for alpha in penalties)
-        print(f"translating {len(bleu.sources):,} validation sentences with each length_penalty: {alphas}", flush=True)
-    outputs, scores = {}, {}
-    for alpha in penalties:
-        outputs[alpha] = bleu.translate(model, length_penalty=alpha)
-        scores[alpha] = bleu.score(outputs[alpha])
-        if is_main:
-            print(f"length_penalty {alpha:g}: {scores[alpha]:.2f} validation BLEU", flush=True)
-    best, comparison = max(scores, key=scores.__getitem__), ""
-    if best != first:
-        references = [[line] for line in bleu.references]
-        metric = ComposedBleu(tokenize=sacrebleu_tokenizer(bleu.language))
-        p_value = (len(outputs) - 1) * two_sided_bootstrap(metric, outputs[first], outputs[best], references, 1000)
-        chosen = best if p_value < 0.05 else first
-        comparison = f"; {best:g} against {first:g}: p = {min(1.0, p_value):.3f}"
-    if is_main:
-        measured = ", ".join(f"{alpha:g}: {score:.2f}" for alpha, score in scores.items())
-        print(f"length_penalty {chosen:g}; validation BLEU by length_penalty: {measured}{comparison}", flush=True)
-    return chosen

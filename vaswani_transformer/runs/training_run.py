@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from ..training.averaging import CheckpointAveraging
 from ..training.callbacks import EarlyStopping, TimeLimit, TrainingProgress
 from ..training.cooccurrence import cooccurrence_embeddings, set_embeddings
 from ..training.costs import measure_cost
-from ..training.elastic import ElasticTrainer
+from ..training.elastic import ElasticTrainer, fixed_threads
 from ..training.precision import DTYPES, fastest_precision, relative_speeds
 from ..training.schedule import NoamSchedule, WarmupCheck, WarmupCooldown, steps_of_warmup
 from ..training.signals import SignalCheckpoint
@@ -48,19 +49,18 @@ from ..training.trainer import VaswaniTrainer
 from .plots import plot_learning_curve
 from .provenance import describe_data, describe_model, describe_run
 from .push import prepare_repository, push_run
-from .records import ParentModel, RunSettings, RunTraining, TrainingResults
+from .records import ParentModel, RunSettings, RunTraining, TrainingResults, loss_by_tenth
 from .run_directory import load_record, open_run, record_settings, training_settings
-from .scoring import ValidationBleu, choose_length_penalty
-from .verdict import loss_by_tenth
+from .validation import choose_length_penalty, held_out, validation_bleu
 
 
 @contextmanager
 def training_run(args: RecipeTrainingArguments) -> Iterator["TrainingRun"]:
     """Supervise a training: a fault, a lost process or a signal ends all processes with one line.
 
-    At the end of the context the process group is destroyed. Its threads end only if nothing refers to it any longer,
-    and a trainer does: the trainer must be a local variable of a function called in the context. Then the run is
-    pushed, even if it had already ended, since its push may have been interrupted.
+    On exit, the process group is destroyed, then the run is pushed (also a finished run, whose push may have been
+    interrupted). Keep the trainer local to a function called inside the context: a trainer that is still referenced
+    keeps the group's threads alive.
     """
     with (
         exit_on_error("continue with --resume"),
@@ -177,7 +177,7 @@ class TrainingRun:
         model = AutoModelForSeq2SeqLM.from_config(config, trust_remote_code=False)
         if args.cooccurrence_embeddings and self.checkpoint is None:
             began = time.monotonic()
-            with args.elastic_threads():
+            with fixed_threads(args):
                 directions = cooccurrence_embeddings(data.train, config.vocab_size, config.d_model, args.seed)
             set_embeddings(model, directions)
             if PartialState().is_main_process:
@@ -186,17 +186,20 @@ class TrainingRun:
 
     def _trainer(self, model: PreTrainedModel, data: TrainingData) -> VaswaniTrainer:
         args, config = self.args, model.config
-        held_out = [data.encoded[split] for split in ("validation", "validation_reverse") if split in data.encoded]
+        evaluated = [data.encoded[split] for split in ("validation", "validation_reverse") if split in data.encoded]
         bleu = None
         if args.eval_bleu is not None:
-            bleu = ValidationBleu.on_sample(data, config, args.eval_bleu, args.generation_num_beams)
+            sample = held_out(data, "validation", (config.source_language, config.target_language), args.eval_bleu)
+            bleu = partial(
+                validation_bleu, tokenizer=data.tokenizer, sample=sample, num_beams=args.generation_num_beams
+            )
         trainer_class = VaswaniTrainer if args.virtual_ranks is None else ElasticTrainer
         trainer = trainer_class(
             model,
             args,
             mixed=list(data.mixed.values()),
             train_dataset=data.train,
-            eval_dataset=concatenate_datasets(held_out) if held_out else None,
+            eval_dataset=concatenate_datasets(evaluated) if evaluated else None,
             processing_class=data.tokenizer,
             validation_bleu=bleu,
             callbacks=[*self._schedule(), self.averaging, self.signal_checkpoint],
@@ -254,23 +257,7 @@ class TrainingRun:
         if trainer.is_world_process_zero():
             _show_plan(trainer, data)
         trainer.train(resume_from_checkpoint=self.checkpoint)
-        training = RunTraining(
-            seconds=trainer.totals.seconds,
-            processor_seconds=trainer.totals.processor_seconds,
-            cost=measure_cost(
-                trainer.state.total_flos, trainer.totals.device_seconds, args.device, DTYPES[args.precision]
-            ),
-            steps=trainer.state.global_step,
-            warmup_steps=steps_of_warmup(trainer.state, self._warmup_steps),
-            max_minutes=args.max_minutes,
-            loss_by_tenth=loss_by_tenth(trainer.state.log_history),
-            epochs=trainer.state.epoch,
-            target_tokens=int(trainer.totals.target_tokens),
-            padding_share=trainer.batch_sampler.padding_share,
-            processes=args.world_size,
-            averaged=[directory.name for directory in self.averaging.averaged],
-            resumed_from=self.checkpoint.name if self.checkpoint else None,
-        )
+        training = self._describe_training(trainer)
         trainer.model.config.use_cache = True  # the trainer has disabled it, but the saved model needs it
         if args.length_penalties:
             search.length_penalty = choose_length_penalty(trainer.model, args.length_penalties, data)
@@ -286,6 +273,35 @@ class TrainingRun:
             ),
             training=training,
         )
+
+    def _describe_training(self, trainer: VaswaniTrainer) -> RunTraining:
+        """Describe a training that has ended, and measure its cost. Collective."""
+        args, state, totals = self.args, trainer.state, trainer.totals
+        return RunTraining(
+            seconds=totals.seconds,
+            processor_seconds=totals.processor_seconds,
+            cost=measure_cost(state.total_flos, totals.device_seconds, args.device, DTYPES[args.precision]),
+            steps=state.global_step,
+            warmup_steps=steps_of_warmup(state, self._warmup_steps),
+            limits=self._limits(trainer),
+            loss_by_tenth=loss_by_tenth(state.log_history),
+            epochs=state.epoch,
+            target_tokens=int(totals.target_tokens),
+            padding_share=trainer.batch_sampler.padding_share,
+            processes=args.world_size,
+            averaged=[directory.name for directory in self.averaging.averaged],
+            resumed_from=self.checkpoint.name if self.checkpoint else None,
+        )
+
+    def _limits(self, trainer: VaswaniTrainer) -> dict[str, float]:
+        """The options that ended the training, and their values."""
+        args, state, callbacks = self.args, trainer.state, trainer.callback_handler.callbacks
+        has_ended = {
+            "max_steps" if args.max_steps > 0 else "num_train_epochs": state.global_step >= state.max_steps,
+            "max_minutes": args.max_minutes is not None and trainer.totals.seconds >= 60 * args.max_minutes,
+            "early_stopping_patience": any(isinstance(each, EarlyStopping) and each.has_stopped for each in callbacks),
+        }
+        return {name: getattr(args, name) for name, is_limit in has_ended.items() if is_limit}
 
     def models_to_score(self, splits: Container[str], parent: SavedModel | None = None) -> dict[str, tuple[str, Path]]:
         """Split and directory of each saved model to score, by the field of its scores in the recipe's results."""
@@ -332,7 +348,7 @@ def _show_plan(trainer: VaswaniTrainer, data: TrainingData) -> None:
 def _fastest_precision(config: VaswaniConfig, args: RecipeTrainingArguments) -> str:
     """Measure which precision trains a model fastest on this machine, and print the relative speeds."""
     parts = args.virtual_ranks or args.world_size * args.gradient_accumulation_steps
-    with args.elastic_threads():
+    with fixed_threads(args):
         speeds = relative_speeds(config, args.device, args.target_tokens // parts)
     fastest = fastest_precision(speeds)
     measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())

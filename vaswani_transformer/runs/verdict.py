@@ -1,10 +1,8 @@
 """Verdict on a training: how good its model is, what went wrong, and what to do next."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from ..evaluation.scores import Scores
 from ..model.languages_vaswani import writes_spaces
@@ -38,20 +36,9 @@ class Finding:
     advice: str | None = None
 
 
-def loss_by_tenth(log_history: Sequence[Mapping[str, float]]) -> list[float] | None:
-    """Mean loss without smoothing in each tenth of the logged steps; None with fewer than five logs."""
-    logs = [(entry["step"], entry["nll_loss"]) for entry in log_history if "nll_loss" in entry]
-    if len(logs) < 5:
-        return None
-    steps, losses = np.array([(0.0, 0.0), *logs]).T  # each is the mean since the step before
-    ends = np.linspace(0, steps[-1], 11)
-    sums = np.interp(ends, steps, np.cumsum(losses * np.diff(steps, prepend=0.0)))
-    return [float(mean) for mean in np.diff(sums) / np.diff(ends)]
-
-
-def find(record: RunRecord) -> list[Finding]:
+def judge(record: RunRecord) -> list[Finding]:
     """Judge a training by its record: remarkable facts, the most serious first, then strengths and weaknesses."""
-    checks = (_sides, _learning, _quality, _sizes, _length, _strengths)
+    checks = (_sides, _learning, _quality, _vocabulary, _model_size, _length, _strengths)
     return [finding for check in checks for finding in check(record)]
 
 
@@ -96,7 +83,7 @@ def _learning(record: RunRecord) -> Iterator[Finding]:
     if losses is None:
         return
     rate = "learning_rate_factor" if settings.lr_scheduler_type == "inverse_sqrt" else "learning_rate"
-    slower = f"repeat the command with --{rate} {getattr(settings, rate) / 2:g} and another --output_dir"
+    slower = _repeat(f"--{rate} {getattr(settings, rate) / 2:g}")
     if losses[-1] > min(losses) + _RISE:
         yield Finding(f"The training diverged: its loss rose from {min(losses):.2f} to {losses[-1]:.2f}.", slower)
     elif not record.parent and losses[-1] > max(0.85 * losses[0], 0.5 * math.log(record.model.vocab_size)):
@@ -129,10 +116,11 @@ def _quality(record: RunRecord) -> Iterator[Finding]:
     if scores and copy:
         measures = {"sacreBLEU": (scores.bleu.score, copy.bleu.score), "chrF": (scores.chrf.score, copy.chrf.score)}
         worse = [name for name, (ours, its) in measures.items() if ours <= its]
-        text = f"Worse by {' and '.join(worse)}" if worse else "Better"
-        text += f" than a copy of the source on the {split} set: "
-        text += f"{scores.bleu.score:.2f} sacreBLEU and {scores.chrf.score:.2f} chrF; "
-        text += f"a copy has {copy.bleu.score:.2f} and {copy.chrf.score:.2f}."
+        comparison = "Better than a copy of the source"
+        if worse:
+            comparison = f"No better than a copy of the source by {' and '.join(worse)}"
+        values = f"{scores.bleu.score:.2f} sacreBLEU and {scores.chrf.score:.2f} chrF"
+        text = f"{comparison} on the {split} set: {values}; a copy has {copy.bleu.score:.2f} and {copy.chrf.score:.2f}."
         yield Finding(text, _longer(record) if worse else None)
     if scores and scores.pathologies:
         shares = scores.pathologies.shares
@@ -141,31 +129,41 @@ def _quality(record: RunRecord) -> Iterator[Finding]:
             yield Finding(f"Of the model's translations, {', '.join(common)}.", _longer(record))
 
 
-def _sizes(record: RunRecord) -> Iterator[Finding]:
-    """Does the corpus support the sizes of vocabulary and model? Fine-tuning takes them from its parent."""
-    if record.parent:
+def _vocabulary(record: RunRecord) -> Iterator[Finding]:
+    """Does the corpus support the size of the vocabulary, if this training learned it?"""
+    if record.parent or record.data.others.get("tokenizer"):
         return
     _, scores, _ = _scored(record)
-    tokens, size = record.training.target_tokens / record.training.epochs, record.model.vocab_size
-    if 2 * tokens / size < _OCCURRENCES:
-        text = f"the corpus has each entry {2 * tokens / size:.1f} times on average."
-        advice = "repeat the command with --min_frequency 10 and another --output_dir"
-        yield Finding(f"The vocabulary of {size:,} is large: {text}", advice)
+    size, times = record.model.vocab_size, 2 * _corpus_tokens(record) / record.model.vocab_size
+    if times < _OCCURRENCES:
+        text = (
+            f"The vocabulary of {size:,} entries is too large for the corpus, where an entry occurs {times:.1f} times"
+        )
+        yield Finding(f"{text} on average.", _repeat("--min_frequency 10"))
     elif scores and scores.perplexity and writes_spaces(record.data.target_language):
         sub_words = (scores.perplexity.tokens - scores.sentences) / scores.bleu.reference_length
         if sub_words > _SUB_WORDS_PER_WORD:
             text = f"it divides a word into {sub_words:.1f} sub-words on average."
-            advice = f"repeat the command with --vocab_size {4 * size} and another --output_dir"
-            yield Finding(f"The vocabulary of {size:,} is small: {text}", advice)
-    if record.model.parameters / tokens > _PARAMETERS_PER_TOKEN:
-        text = f"{record.model.parameters:,} parameters are many for {tokens:,.0f} target tokens in the corpus."
+            yield Finding(f"The vocabulary of {size:,} is small: {text}", _repeat(f"--vocab_size {4 * size}"))
+
+
+def _model_size(record: RunRecord) -> Iterator[Finding]:
+    """Does the corpus support the size of the model? Fine-tuning takes it from its parent."""
+    parameters, tokens = record.model.parameters, _corpus_tokens(record)
+    if not record.parent and parameters / tokens > _PARAMETERS_PER_TOKEN:
+        text = f"The model is large for its corpus: {parameters:,} parameters, {tokens:,.0f} target tokens."
         yield Finding(text, "train a smaller model, as with --config small, or on more text")
+
+
+def _corpus_tokens(record: RunRecord) -> float:
+    """Target tokens of an epoch."""
+    return record.training.target_tokens / record.training.epochs
 
 
 def _length(record: RunRecord) -> Iterator[Finding]:
     """Would a longer training help?"""
     if record.training.epochs < 1:
-        text = f"The training saw a part of the corpus: it made {record.training.epochs:.2f} passes."
+        text = f"The training saw only part of the corpus: {record.training.epochs:.2f} passes."
         yield Finding(text, _longer(record))
         return
     losses = record.training.loss_by_tenth
@@ -182,12 +180,16 @@ def _length(record: RunRecord) -> Iterator[Finding]:
 
 
 def _longer(record: RunRecord) -> str:
-    """How to train twice as long."""
-    minutes = record.training.max_minutes
-    length = f"--max_steps {2 * record.training.steps}" if minutes is None else f"--max_minutes {2 * minutes:g}"
+    """How to train twice as long: by doubling the limits that ended the training."""
+    limits = record.training.limits or {"max_steps": record.training.steps}  # earlier records
+    doubled = " ".join(f"--{name} {2 * limit:.15g}" for name, limit in limits.items())
     if record.settings.others.get("cooldown"):  # the rate is zero, and a resumed training must keep its length
-        return f"repeat the command with {length} and another --output_dir"
-    return f"repeat the command with --resume {length}"
+        return _repeat(doubled)
+    return f"repeat the command with --resume {doubled}"
+
+
+def _repeat(options: str) -> str:
+    return f"repeat the command with {options} and another --output_dir"
 
 
 def _strengths(record: RunRecord) -> Iterator[Finding]:

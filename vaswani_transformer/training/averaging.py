@@ -24,6 +24,8 @@ from .signals import signal_steps
 
 logger = logging.get_logger(__name__)
 
+_STATE = "checkpoints_of_run"  # name in `TrainerState.stateful_callbacks`
+
 
 def average_checkpoints(directories: Iterable[str | Path]) -> dict[str, torch.Tensor]:
     """Mean of the weights of several checkpoints, summed in float64 and returned in float32.
@@ -74,15 +76,15 @@ class CheckpointAveraging(TrainerCallback):
 
     Raises:
         ValueError: From `train()`: `save_strategy` writes no checkpoints, `load_best_model_at_end` asks for other
-            weights, `save_total_limit` keeps fewer than are averaged (`VaswaniTrainer` keeps them in any case), or a
-            model that is not a `PeftModel` has adapters.
+            weights, `save_total_limit` keeps fewer than are averaged (not with `VaswaniTrainer`, which keeps those that
+            are needed), or a model that is not a `PeftModel` has adapters.
     """
 
     def __init__(self, last: int = 5, every_minutes: float | None = None) -> None:
         self.last = last
         self.every_minutes = every_minutes
         self.averaged: list[Path] = []
-        self._steps: set[int] = set()  # of the checkpoints that belong to this run
+        self._steps: list[int] = []  # of the checkpoints that belong to this run
         self._saved_at = 0.0
 
     def check(self, args: TrainingArguments) -> None:
@@ -104,7 +106,8 @@ class CheckpointAveraging(TrainerCallback):
         if isinstance(kwargs["model"], PreTrainedModel) and hasattr(kwargs["model"], "peft_config"):
             raise ValueError("model: adapters of add_adapter cannot be averaged; use peft.get_peft_model")
         earlier = on_main_process(lambda: [*list_checkpoints(args.output_dir)])
-        self._steps = {step for step in earlier if step <= state.global_step} - {*signal_steps(state)}
+        self._steps = sorted(_steps_of_run(state, earlier))
+        state.stateful_callbacks[_STATE] = {"args": {}, "attributes": {"steps": self._steps}}  # a list that will grow
         self._saved_at = time.monotonic()
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -116,19 +119,19 @@ class CheckpointAveraging(TrainerCallback):
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if state.global_step not in signal_steps(state):
-            self._steps.add(state.global_step)
+            self._steps.append(state.global_step)
             self._saved_at = time.monotonic()
 
     def needed_steps(self, step: int) -> set[int]:
         """Steps of the checkpoints that would be averaged if the one of `step` were the last."""
-        return set(sorted(self._steps | {step})[-self.last :])
+        return set(sorted({*self._steps, step})[-self.last :])
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         PartialState().wait_for_everyone()  # the main process may still be writing the last one
         if state.global_step in signal_steps(state):  # it may be resumed only to end there
-            self._steps.add(state.global_step)
+            self._steps.append(state.global_step)
         self.averaged = on_main_process(lambda: self._load_average(args.output_dir, kwargs["model"]))
         if self.averaged:
             weights = kwargs["model"].state_dict().values()
@@ -160,9 +163,19 @@ class CheckpointAveraging(TrainerCallback):
 
 
 def checkpoints_to_average(output_dir: str | Path) -> dict[int, Path]:
-    """The checkpoints of a training by step, oldest first, except those saved only because of a signal."""
+    """The checkpoints of the run that wrote the last one, by step, except those saved only because of a signal."""
     checkpoints = list_checkpoints(output_dir)
     if not checkpoints or not (path := [*checkpoints.values()][-1] / TRAINER_STATE_NAME).is_file():
         return checkpoints
-    left_out = {*signal_steps(TrainerState.load_from_json(str(path)))} - {max(checkpoints)}
-    return {step: path for step, path in checkpoints.items() if step not in left_out}
+    steps = _steps_of_run(TrainerState.load_from_json(str(path)), checkpoints) | {max(checkpoints)}
+    return {step: path for step, path in checkpoints.items() if step in steps}
+
+
+def _steps_of_run(state: TrainerState, on_disk: Iterable[int]) -> set[int]:
+    """Steps of a run's checkpoints up to a state, without those saved only because of a signal.
+
+    Checkpoints written without `CheckpointAveraging` do not say which run they belong to; all on disk then count.
+    """
+    stored = (state.stateful_callbacks or {}).get(_STATE, {}).get("attributes", {}).get("steps", on_disk)
+    steps = {*stored, state.global_step}  # a checkpoint stores those before it
+    return {step for step in steps if 0 < step <= state.global_step} - {*signal_steps(state)}

@@ -100,8 +100,6 @@ def have_passed(minutes: float, began: float, args: TrainingArguments, step: int
 class TimeLimit(TrainerCallback):
     """Ends training with a checkpoint after some minutes, for runs of equal time on any machine.
 
-    After a fiftieth of the minutes it prints how many steps and passes over the corpus the training will make.
-
     Args:
         minutes: Minutes of training; time between an interruption and the resumption does not count.
     """
@@ -109,11 +107,9 @@ class TimeLimit(TrainerCallback):
     def __init__(self, minutes: float) -> None:
         self.minutes = minutes
         self._began = 0.0
-        self._first_step: tuple[int, float] | None = None  # its number, and the minutes at its end
-        self._is_shown = False
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._began, self._first_step, self._is_shown = training_began(state), None, False
+        self._began = training_began(state)
         control.should_training_stop |= self.is_over(state)
 
     def is_over(self, state: TrainerState) -> bool:
@@ -124,33 +120,20 @@ class TimeLimit(TrainerCallback):
         if have_passed(self.minutes, self._began, args, state.global_step):
             control.should_training_stop = control.should_save = True
             control.should_evaluate |= args.eval_strategy == "steps"  # as transformers does at the step `max_steps`
-        if state.is_world_process_zero and not self._is_shown:
-            self._show_length(state)
-
-    def _show_length(self, state: TrainerState) -> None:
-        minutes = (time.monotonic() - self._began) / 60
-        if self._first_step is None:  # it is not timed: it is the longest batch, and waits for the loader
-            self._first_step = state.global_step, minutes
-        step, since = self._first_step
-        if minutes - since < self.minutes / 50 or state.global_step == step:
-            return
-        steps_a_minute = (state.global_step - step) / (minutes - since)
-        steps = min(state.max_steps, state.global_step + steps_a_minute * max(0.0, self.minutes - minutes))
-        passes = steps * state.epoch / state.global_step
-        part = "; for all pairs, give it more minutes, or a smaller model" if passes < 1 else ""
-        fit = f"{float(f'{steps:.2g}'):,.0f} steps, {passes:.1f} passes over the corpus"
-        tqdm.write(f"at this speed, the training will make {fit}, in {self.minutes:g} min{part}")
-        self._is_shown = True
 
 
 class EarlyStopping(TrainerCallback):
     """Saves a checkpoint and ends training if `metric_for_best_model` has not improved for `patience` evaluations.
 
     It decides by the logged values, which checkpoints contain, so that a resumed training ends at the same step.
+
+    Attributes:
+        has_stopped: Whether it ended the training.
     """
 
     def __init__(self, patience: int) -> None:
         self.patience = patience
+        self.has_stopped = False
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._stop_without_progress(args, state, control)
@@ -164,7 +147,7 @@ class EarlyStopping(TrainerCallback):
         values = [entry[name] for entry in state.log_history if name in entry]
         best = max if args.greater_is_better else min
         if values and len(values) - 1 - values.index(best(values)) >= self.patience:
-            control.should_training_stop = True
+            self.has_stopped = control.should_training_stop = True
             if state.is_world_process_zero:
                 logger.warning(
                     f"early_stopping_patience: training ends at step {state.global_step}; the last {self.patience} "
@@ -191,7 +174,8 @@ class TrainingProgress(ProgressCallback):
     It replaces the trainer's own: `trainer.remove_callback(ProgressCallback)`, then `trainer.add_callback(...)`.
 
     Args:
-        max_minutes: Minutes after which `TimeLimit` ends the training; the bar then counts these instead of steps.
+        max_minutes: Minutes after which `TimeLimit` ends the training. The bar then counts these instead of steps, and
+            after a fiftieth of them a line says how many steps and passes over the corpus the training will make.
     """
 
     def __init__(self, max_minutes: float | None = None) -> None:
@@ -199,6 +183,8 @@ class TrainingProgress(ProgressCallback):
         self.max_minutes = max_minutes
         self._values: dict[str, str] = {}
         self._began = 0.0
+        self._first_step: tuple[int, float] | None = None  # its number, and the minutes at its end
+        self._is_length_shown = max_minutes is None
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._began = training_began(state)
@@ -210,6 +196,23 @@ class TrainingProgress(ProgressCallback):
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.training_bar is not None:
             self.training_bar.update(self._done(state) - self.training_bar.n)
+            if not self._is_length_shown:
+                self._show_length(state, self.max_minutes)
+
+    def _show_length(self, state: TrainerState, minutes: float) -> None:
+        passed = self._done(state)
+        if self._first_step is None:  # it is not timed: it is the longest batch, and waits for the loader
+            self._first_step = state.global_step, passed
+        step, since = self._first_step
+        if passed - since < minutes / 50 or state.global_step == step:
+            return
+        steps_a_minute = (state.global_step - step) / (passed - since)
+        steps = min(state.max_steps, state.global_step + steps_a_minute * max(0.0, minutes - passed))
+        passes = steps * state.epoch / state.global_step
+        part = "; for all pairs, give it more minutes, or a smaller model" if passes < 1 else ""
+        fit = f"{float(f'{steps:.2g}'):,.0f} steps, {passes:.1f} passes over the corpus"
+        tqdm.write(f"at this speed, the training will make {fit}, in {minutes:g} min{part}")
+        self._is_length_shown = True
 
     def on_prediction_step(self, *args: Any, **kwargs: Any) -> None:
         if self.training_bar is not None and not self.training_bar.disable:

@@ -31,7 +31,7 @@ def cooccurrence_embeddings(pairs: Dataset, vocabulary: int, d_model: int, seed:
         seed: Seed of the rotation.
 
     Returns:
-        `[vocabulary, d_model]`; zeros for tokens that do not occur, and for all tokens of a single pair.
+        `[vocabulary, d_model]`; zeros for tokens that do not occur; all zeros if there is only one pair.
     """
     taken = pairs.select(evenly_spaced(len(pairs), _MOST_PAIRS))
     rows = [np.unique([*source, *target]) for source, target in zip(taken["input_ids"], taken["labels"], strict=True)]

@@ -1,6 +1,7 @@
 """Training cost in floating point operations: counted from the shapes of batches, and estimated as in Table 2."""
 
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from transformers import PreTrainedConfig
@@ -17,7 +18,7 @@ class TrainingCost:
         counted: Operations counted from the shapes of the matrix products.
         rate: Operations per second that one device sustains.
         utilisation: `counted` divided by `by_the_papers_accounting`.
-        dtype: Dtype in which `rate` was measured.
+        dtype: Dtype in which `rate` was measured; None for the paper's.
     """
 
     by_the_papers_accounting: float
@@ -26,22 +27,22 @@ class TrainingCost:
     utilisation: float
     dtype: str | None = None
 
+    @classmethod
+    def at_rate(cls, rate: float, device_seconds: float, counted: float, dtype: str | None = None) -> Self:
+        """The cost by the rate of a device and the time of all devices together."""
+        accounted = rate * device_seconds
+        share = counted / accounted
+        return cls(by_the_papers_accounting=accounted, counted=counted, rate=rate, utilisation=share, dtype=dtype)
+
 
 def measure_cost(counted: float, device_seconds: float, device: torch.device, dtype: torch.dtype) -> TrainingCost:
     """Measure the rate of a device, for the cost of a training on devices of this kind.
 
-    Collective: all processes measure simultaneously, as they trained. The number of devices may change when a training
-    resumes, so that its time is given as `device_seconds`.
+    Call it on all processes at once, so that they share the machine as in training. The number of devices may change
+    when a training resumes, so that its time is given as `device_seconds`.
     """
-    rate = sustained_rate(device, dtype)
-    accounted = device_seconds * rate
-    return TrainingCost(
-        by_the_papers_accounting=accounted,
-        counted=counted,
-        rate=rate,
-        utilisation=counted / accounted,
-        dtype=str(dtype).removeprefix("torch."),
-    )
+    name = str(dtype).removeprefix("torch.")
+    return TrainingCost.at_rate(sustained_rate(device, dtype), device_seconds, counted, name)
 
 
 def sustained_rate(device: torch.device | str, dtype: torch.dtype = torch.float32) -> float:

@@ -14,6 +14,7 @@ other kernels; the trainer fixes the number of threads. On GPUs the kernels must
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch import distributed
 from torch.utils.data import DataLoader
 
 from ..data.batching import TokenBudgetBatchSampler
+from ..options.training import VaswaniTrainingArguments
 from ..system.processes import derived_seed
 from .trainer import VaswaniTrainer
 
@@ -161,6 +163,18 @@ class MicroBatches(torch.utils.data.Dataset):
         return self.collate(self.rows.__getitems__(indices))
 
 
+@contextmanager
+def fixed_threads(args: VaswaniTrainingArguments) -> Iterator[None]:
+    """Fix PyTorch's number of CPU threads in elastic training, whose bits depend on it."""
+    before = torch.get_num_threads()
+    if args.virtual_ranks is not None:
+        torch.set_num_threads(args.virtual_rank_threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class ElasticTrainer(VaswaniTrainer):
     """`VaswaniTrainer` for `args.virtual_ranks`.
 
@@ -179,7 +193,7 @@ class ElasticTrainer(VaswaniTrainer):
         return self.virtual_ranks.count
 
     def train(self, *args: Any, **kwargs: Any) -> Any:
-        with self.args.elastic_threads():
+        with fixed_threads(self.args):
             return super().train(*args, **kwargs)
 
     def make_train_loader(self, rows: Any, batch_sampler: Any, collate: Any) -> DataLoader:

@@ -24,7 +24,7 @@ class SmoothedCrossEntropy(torch.autograd.Function):
         probabilities = F.softmax(logits, dim=-1)  # [tokens, vocabulary]
         ctx.save_for_backward(probabilities, labels)
         ctx.epsilon = epsilon
-        log_sum = logits.amax(-1) - probabilities.amax(-1).log()  # of the exponentials, [tokens]
+        log_sum = logits.amax(-1) - probabilities.amax(-1).log()  # log of the sum of exponentials, [tokens]
         is_ignored = labels.eq(-100)
         of_labels = logits.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
         likelihood = (log_sum - of_labels).masked_fill(is_ignored, 0.0).sum()
@@ -95,7 +95,7 @@ class LabelSmoothedLoss:
         return summed
 
 
-class CorpusLikelihood(LabelSmoothedLoss):
+class CorpusLikelihood:
     """Sums the negative log-likelihood over an evaluation's target tokens, each pair once.
 
     It is a trainer's `compute_loss_func` during evaluation. The trainer itself averages the means of batches, which
@@ -104,7 +104,6 @@ class CorpusLikelihood(LabelSmoothedLoss):
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
-        super().__init__(epsilon=0.0)
         self.accelerator = accelerator
         self._pairs: list[torch.Tensor] = []  # nats and tokens of each pair, [pairs, 2]
 

@@ -37,7 +37,7 @@ def noam_learning_rate(step: int, d_model: int, warmup_steps: int = 4000, factor
 
 
 class WarmupCheck(TrainerCallback):
-    """Warns if training will end before its learning rate has risen for `warmup_steps` steps."""
+    """Warns if training will end before the warm-up does."""
 
     def __init__(self, warmup_steps: int) -> None:
         self.warmup_steps = warmup_steps
@@ -74,7 +74,7 @@ class NoamSchedule(WarmupCheck):
 
 
 class WarmupCooldown(TrainerCallback):
-    """Fits the warm-up and cooldown of any schedule's rate into the time of the training.
+    """Ends a schedule's warm-up early, and adds a cooldown, to fit the training's time.
 
     A warm-up ends after its steps, or after a tenth of the minutes, if that comes first. The rate has then risen as
     steeply as the schedule asks, but not as high: post-LN layers do not learn after a steeper rise (Xiong et al. 2020).
