@@ -34,7 +34,7 @@ if [ -n "${REHEARSAL:-}" ]; then
     training=("${parser[@]}" --torch_compile_backend eager)
     speed=(--sizes tiny --tokens 300 --vocab_size 300 --seconds 0.01 --rounds 1 --precisions float32)
     curves=(--size tiny --tokens 300 --vocab_size 300 --steps 20 --backend eager --bf16 false)
-    decoding=(--sentences 8 --batch_sizes 4 --rounds 1)
+    decoding=(--sentences 8 --batch_sizes 4 --seconds 1)
     tests=(-k replayed)
 fi
 export HF_HUB_OFFLINE=1 PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
