@@ -104,10 +104,6 @@ class VaswaniTrainer(Seq2SeqTrainer):
             kwargs["data_collator"] = DataCollatorForSeq2Seq(kwargs["processing_class"], model=model)
         if args.label_smoothing_factor:
             raise ValueError("label_smoothing_factor: set label_smoothing in the model's configuration instead")
-        if args.predict_with_generate:  # its loss would be another
-            raise ValueError("predict_with_generate: give validation_bleu, which translates, instead")
-        if args.push_to_hub and args.hub_strategy != "end":
-            raise ValueError("hub_strategy: must be end; checkpoints are not pushed")
         if args.label_names not in (None, ["labels"]):  # transformers would evaluate without a loss
             raise ValueError(f"label_names: must be ['labels'], the column labels, not {args.label_names}")
         if kwargs.get("train_dataset") is not None:
@@ -330,6 +326,14 @@ class VaswaniTrainer(Seq2SeqTrainer):
             output.metrics[f"{metric_key_prefix}_loss"] = mean
         return output
 
+    def prediction_step(
+        self, model: torch.nn.Module, inputs: dict[str, Any], prediction_loss_only: bool, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Compute the loss even where the base class translates, and takes another loss."""
+        if self.args.predict_with_generate and not prediction_loss_only and "labels" in inputs:
+            super().prediction_step(model, dict(inputs), True)
+        return super().prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
+
     # Checkpoints: staged, given a manifest, and published by one rename when all ranks have written theirs.
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
@@ -374,6 +378,8 @@ class VaswaniTrainer(Seq2SeqTrainer):
             self._staging = None
             if self.is_local_process_zero():
                 shutil.rmtree(staged.parent, ignore_errors=True)
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(directory))
 
     def _publish(self, staged: Path, directory: Path) -> None:
         state = self.state
@@ -393,6 +399,11 @@ class VaswaniTrainer(Seq2SeqTrainer):
     def _get_output_dir(self, trial: Any) -> str:
         """The staging directory while a checkpoint is written; another `args.output_dir` would be stored in it."""
         return super()._get_output_dir(trial) if self._staging is None else str(self._staging)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """Push only published checkpoints: the upload runs in the background, and needs files that stay."""
+        if self._staging is None:
+            super()._push_from_checkpoint(checkpoint_folder)
 
 
 def _training_rows(rows: Any) -> Dataset:
