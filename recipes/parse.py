@@ -101,6 +101,7 @@ def show(scores: ParserScores) -> None:
         "up to 40 words": scores.up_to_40_words,
         "unseen": scores.unseen,
         "EVALB": scores.evalb,
+        "EVALB, unseen": scores.unseen_evalb,
     }
     for name, score in counted.items():
         if score is not None:

@@ -51,6 +51,7 @@ def test_trees_are_scored_against_gold_ones_also_without_those_of_training(model
     assert [tree.leaves() for tree in parsed] == [["The", "cat", "sat", "."], ["Go", "."]]
     assert (found["gold"].all_sentences.sentences, found["gold"].repairs) == (2, 0)
     assert found["gold"].unseen == found["second"].all_sentences
+    assert found["gold"].unseen_evalb == found["second"].evalb
     text = " ".join(capsys.readouterr().out.split())
     assert "sentences whose numbers of words then differ are left out" in text
 

@@ -53,6 +53,7 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     for scores in record.scores.values():
         assert scores.free.sentences == 4
         assert scores.constrained.unseen == scores.constrained.all_sentences
+        assert scores.constrained.unseen_evalb == scores.constrained.evalb
         assert scores.constrained.repairs == 0
         assert scores.constrained.all_sentences.errors == 0
         assert scores.right_branching.all_sentences.recall == pytest.approx(100 / 3)  # S, of S, NP and VP

@@ -3,6 +3,7 @@
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -36,6 +37,7 @@ class ParserScores(Record):
         all_sentences: Scores with words deleted by the gold tags, so that every sentence counts.
         up_to_40_words: As `all_sentences`, for sentences with at most 40 words.
         unseen: As `all_sentences`, for gold trees that are not in the training data; None if not measured.
+        unseen_evalb: As `evalb`, for the same trees.
     """
 
     sentences: int
@@ -45,6 +47,7 @@ class ParserScores(Record):
     all_sentences: ParsingScore
     up_to_40_words: ParsingScore
     unseen: ParsingScore | None = None
+    unseen_evalb: ParsingScore | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,11 +102,10 @@ def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[s
     pairs = [(tree, parse.tree) for tree, parse in zip(gold, parses, strict=True)]
     by_program = [score_parse(*pair) for pair in pairs]
     by_gold_tags = [score_parse(*pair, deletes_by_gold=True) for pair in pairs]
-    unseen = None
+    unseen: list[ParsingScore | None] = [None, None]
     if seen is not None:
-        unseen = ParsingScore.from_sentences(
-            score for tree, score in zip(gold, by_gold_tags, strict=True) if tree not in seen
-        )
+        is_unseen = [tree not in seen for tree in gold]
+        unseen = [ParsingScore.from_sentences(compress(scores, is_unseen)) for scores in (by_gold_tags, by_program)]
     return ParserScores(
         sentences=len(gold),
         repairs=sum(parse.repairs for parse in parses),
@@ -111,7 +113,8 @@ def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[s
         evalb=ParsingScore.from_sentences(by_program),
         all_sentences=ParsingScore.from_sentences(by_gold_tags),
         up_to_40_words=ParsingScore.from_sentences([score for score in by_gold_tags if score.length <= 40]),
-        unseen=unseen,
+        unseen=unseen[0],
+        unseen_evalb=unseen[1],
     )
 
 
