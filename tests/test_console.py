@@ -89,7 +89,7 @@ def test_a_warning_begins_a_line_while_a_bar_is_shown(monkeypatch):
 ENDS = [
     (ValueError("file x,\n line 3"), 1, "file x, line 3"),
     (FileNotFoundError(2, "No such file", "x"), 1, "there is no file or directory x"),
-    (FileNotFoundError(2, "", "data/a/x"), 1, "there is no file or directory data/a/x; `vaswani data --help` names"),
+    (FileNotFoundError(2, "", "data/a/x"), 1, "there is no file or directory data/a/x; if it is a file of a public"),
     (PermissionError(13, "Permission denied", "x"), 1, "x: Permission denied"),
     (OSError(28, "No space left on device"), 1, "No space left on device"),
     (HTTPError("http://x", 404, "Not Found", Message(), None), 1, "HTTP Error 404: Not Found"),

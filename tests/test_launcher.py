@@ -16,7 +16,8 @@ from vaswani_transformer.system import launcher
 @pytest.fixture
 def machine(monkeypatch):
     """Sets the cores of the machine; returns the environments of the processes that are started."""
-    monkeypatch.setattr(os, "environ", {"PATH": os.environ["PATH"]})
+    for name in os.environ.keys() - {"PATH"}:  # not another mapping, which a module imported now would keep
+        monkeypatch.delenv(name)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(launcher, "_started", [])
     started = []

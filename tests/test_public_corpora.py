@@ -56,7 +56,7 @@ def test_a_copy_is_checked_and_kept(name, shared_data, tmp_path):
     corpus = PUBLIC_CORPORA[name]
     assert f"0 of {len(corpus.files)} files are new" in done.stdout
     assert f"source: {corpus.source}\nlicence: {corpus.licence}\n" in done.stdout
-    assert "not as pinned" not in done.stdout
+    assert "pinned" not in done.stdout
     packed = {path for pattern in ("*.gz", "*.xz") for path in original.rglob(pattern)}
     assert {original / file for file in corpus.files} == packed
 
@@ -154,7 +154,7 @@ def test_an_archive_is_split_as_the_corpus_was(name, shared_data, tmp_path, monk
     assert "7 of 7 files are new" in done.stdout
     assert "lacks" not in done.stdout
     changed = (multiref, *(f"train.{language}.gz" for language in sorted(languages)))
-    assert f"not as pinned: {', '.join(changed)}\n" in done.stdout
+    assert f"differ from the pinned version: {', '.join(changed)}\n" in done.stdout
     for path in original.glob("*.gz"):
         if path.name not in changed:
             assert text_of(written / path.name) == text_of(path)
@@ -163,7 +163,7 @@ def test_an_archive_is_split_as_the_corpus_was(name, shared_data, tmp_path, monk
     assert lines_of(written / multiref) == [f"{expected[0]}\tNeu.", *expected[1:]]
     again = get(name, folder=tmp_path)
     assert "0 of 7 files are new" in again.stdout
-    assert "not as pinned" in again.stdout
+    assert "differ from the pinned version" in again.stdout
 
     (written / changed[0]).unlink()
     serve([pair for pair in archive if pair not in (valid[2], test[6], test[1999])])

@@ -124,8 +124,6 @@ class DataArguments(PreparationOptions, CorpusOptions):
             raise ValueError(f"columns: name two, of the source and the target, not {len(self.columns)}")
         names = [name for name in MIXED if getattr(self, name) is None]
         refuse_unused(self, {f"{name}_ratio": f"give --{name}, or leave it out" for name in names})
-        if self.tokenizer is not None:
-            refuse_unused(self, dict.fromkeys(VOCABULARY, "the tokenizer has its vocabulary; leave one of them out"))
 
     @property
     def languages(self) -> tuple[str, str]:

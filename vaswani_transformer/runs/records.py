@@ -120,7 +120,7 @@ class RunTraining:
         processor_seconds: Processor time of all threads of the main process.
         cost: Cost by Table 2.
         warmup_steps: Steps during which the learning rate rose; None if unknown.
-        limits: The options that ended the training, such as max_steps, and their values; empty in earlier records.
+        limits: The options that ended the training, such as max_steps, and their values; None in earlier records.
         loss_by_tenth: Result of the function `loss_by_tenth`; None in earlier records.
         epochs: Passes over the corpus.
         target_tokens: Target sub-words seen, padding excluded.
@@ -141,7 +141,7 @@ class RunTraining:
     averaged: list[str]
     resumed_from: str | None
     warmup_steps: int | None = None
-    limits: dict[str, float] = field(default_factory=dict)
+    limits: dict[str, float] | None = None
     loss_by_tenth: list[float] | None = None
 
     @property

@@ -72,8 +72,8 @@ def _describe(error: BaseException, advice: str) -> tuple[str, int] | None:
         return f"another process exited, stopped or lost its connection ({cause}){advice}", 1
     if isinstance(error, _FAULTS):
         message = one_line(error) or type(error).__name__
-        if isinstance(error, FileNotFoundError) and re.match(r"data/[\w-]+/", str(error.filename)):
-            message += "; `vaswani data --help` names the public corpora that it gets"
+        if isinstance(error, FileNotFoundError) and (path := re.match(r"data/([\w-]+)/", str(error.filename))):
+            message += f"; if it is a file of a public corpus, `vaswani data {path[1]}` gets it"
         return message, 1
     is_torchs = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # on a CPU
     if is_torchs or isinstance(error, MemoryError | torch.OutOfMemoryError):
