@@ -5,6 +5,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -16,8 +17,6 @@ from vaswani_transformer.system import launcher
 @pytest.fixture
 def machine(monkeypatch):
     """Sets the cores of the machine; returns the environments of the processes that are started."""
-    for name in os.environ.keys() - {"PATH"}:  # not another mapping, which a module imported now would keep
-        monkeypatch.delenv(name)
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(launcher, "_started", [])
     started = []
@@ -28,7 +27,9 @@ def machine(monkeypatch):
         monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
         return started
 
-    return choose
+    # Not another mapping, which a module that is imported now would keep.
+    with patch.dict(os.environ, {"PATH": os.environ["PATH"]}, clear=True):
+        yield choose
 
 
 def options(**changes: object) -> Namespace:
