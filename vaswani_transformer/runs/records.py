@@ -258,11 +258,10 @@ class RunRecord(TrainingResults):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredTestSet:
-    """Description of a test set; `newstest2014` is its variant, if it is that set."""
+    """Description of a test set."""
 
     name: str
     lines: int
-    newstest2014: str | None
     references: int
     source_language: str
     target_language: str

@@ -169,7 +169,6 @@ def score_systems(
         test_set=ScoredTestSet(
             name=test_set.name,
             lines=len(test_set.references),
-            newstest2014=test_set.newstest2014,
             references=len(test_set.references[0]),
             source_language=source,
             target_language=target,
