@@ -35,8 +35,8 @@ def test_the_report_has_every_row_beside_the_papers(sweep, tmp_path):
     assert "encoder_layers 2, decoder_layers 2" in [line[1] for line in found if line[0] == "C-N2"]
     assert ["base", "50.0", "1", "9.9e11", "3.0e15", "1.1e15", "37.0%"] in found
     assert ["paper: base", "720.0", "8", "9.5e12", "3.3e18", "9.5e17", "29.0%"] in found
-    run = sweep.run
-    for fact in (f"`{run.command}`", f"`{run.commit}`", run.hardware, sweep.shared.signature, "28,994", "1,014"):
+    run, signature = sweep.run, run_record().validation.bleu.signature
+    for fact in (f"`{run.command}`", f"`{run.commit}`", run.hardware, signature, "28,994", "1,014"):
         assert fact in text
     assert "widths 0.25 times, layers 0.5 times" in text
     assert SweepRecord.load(tmp_path / "table3.json") == sweep

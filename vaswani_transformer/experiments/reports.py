@@ -109,21 +109,14 @@ def as_markdown(sweep: SweepRecord) -> str:
 
 
 def _facts(sweep: SweepRecord) -> list[str]:
-    run, scale, shared, reference = sweep.run, sweep.scale, sweep.shared, sweep.reference
+    run, scale, reference = sweep.run, sweep.scale, sweep.reference
     return [
         f"Command: `{run.command}`",
         f"Commit: {', '.join(f'`{commit}`' for commit in sweep.commits)}, {run.date}",
         f"Hardware: {'; '.join(sweep.hardware)}",
         f"Sizes: widths {scale.width:g} times, layers {scale.depth:g} times the paper's; {reference} has "
         + _settings(sweep.rows[reference].settings),
-        f"Corpus: {shared.pairs:,} pairs (the paper: about 4.5 million)",
-        f"Batches: at most {shared.source_tokens:,} source and {shared.target_tokens:,} target tokens (the paper: "
-        "about 25,000 of each); steps are in the table (the paper: 100,000, big 300,000)",
-        f"Learning rate: {shared.schedule}",
-        *shared.departures,
-        *([] if shared.alpha is None else [f"Length penalty of the search: alpha {shared.alpha:g} (the paper: 0.6)"]),
-        f"Scores: of the last step, on the validation set of {shared.sentences:,} sentences (the paper: newstest2013)",
-        f"sacreBLEU signature: `{shared.signature}` (not the paper's BLEU)",
+        *sweep.facts,
         f"Versions: {', '.join(f'{name} {version}' for name, version in run.versions.items())}",
     ]
 
