@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import exp, log, sqrt
+from math import log, sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -90,13 +90,6 @@ class Row:
     seconds: float
     devices: int
     cost: TrainingCost
-
-    @property
-    def full_length_bleu(self) -> float:
-        """Mean BLEU without the brevity penalty, which is computed from the mean length."""
-        if not self.bleu.mean:  # translations without words have the length 0
-            return 0.0
-        return self.bleu.mean / min(1.0, exp(1 - 1 / self.length))
 
 
 @dataclass(frozen=True)
