@@ -51,7 +51,7 @@ class AverageArguments:
             checkpoints = checkpoints[-self.last :]
         for directory in checkpoints:
             if (damage := checkpoint_damage(directory, needs_manifest=False)) is not None:
-                raise ValueError(f"checkpoints: {directory}: {damage}; leave it out")
+                raise ValueError(f"run, checkpoints: {directory}: {damage}; name the others by --checkpoints")
         return checkpoints
 
 

@@ -77,13 +77,13 @@ def main() -> None:
 
 
 def run(args: ExportArguments) -> None:
-    export, positions, _ = import_exporter(args.to)
+    exporter = import_exporter(args.to)
     sentences, references = read_text(args.text, args.references) if args.text else ([], None)
     saved = open_model(args.model, model_type="vaswani")
     directions = Directions(saved.config)
     tag = directions.tag(None, args.target_language)
     sentences = [directions.tagged(sentence, tag) for sentence in sentences]
-    require_short(saved.tokenizer, sentences, saved.config.max_positions or positions)
+    require_short(saved.tokenizer, sentences, saved.config.max_positions or exporter.POSITIONS)
     model, tokenizer = saved.load(torch.float32), saved.tokenizer
     if args.num_beams is not None:
         model.generation_config.num_beams = args.num_beams
@@ -93,7 +93,7 @@ def run(args: ExportArguments) -> None:
     if args.to == "ctranslate2":
         options["quantization"] = args.quantization
         options["shortlist"] = shortlist(args.shortlist, saved.config, tokenizer) if args.shortlist else None
-    output, report = export(model, tokenizer, args.output, force=args.force, **options), None
+    output, report = exporter.export(model, tokenizer, args.output, force=args.force, **options), None
     if sentences:
         engine = open_engine(output, torch.device("cpu"))
         file, (_, language) = next(output.glob("tokenizer.json"), None), directions.languages(tag)

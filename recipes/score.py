@@ -49,13 +49,12 @@ from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord
 from vaswani_transformer.runs.scoring import (
-    BeamSearch,
     Translations,
+    beam_searches,
     lock_evaluation,
     measure_robustness,
     reference_perplexity,
     score_systems,
-    search_grid,
     show_robustness,
     show_scores,
     translate_test_set,
@@ -147,14 +146,14 @@ def run(args: EvaluationArguments, exit_stack: ExitStack) -> None:
     for name, saved in models.items():
         model = saved.load_to_decode(args.precision)
         perplexities[name] = reference_perplexity(model, saved.tokenizer, test_set, args.tokens_per_batch)
-        searches = search_grid(BeamSearch.default(model), args.num_beams, args.length_penalty)
+        searches = beam_searches(model, args.num_beams, args.length_penalty)
         options = {"tokens_per_batch": args.tokens_per_batch}
         systems[name] = [
             translate_test_set(model, saved.tokenizer, test_set, search, args.confidence, **options)
             for search in searches
         ]
         if args.robustness and name == args.model:
-            robustness = measure_robustness(model, saved.tokenizer, test_set, searches[0], lines=200, **options)
+            robustness = measure_robustness(model, saved.tokenizer, test_set, lines=200, search=searches[0], **options)
     if is_main:
         in_order = {name: systems[name] for name in args.systems}
         record, translations = score_systems(in_order, perplexities, test_set, describe_run())

@@ -45,7 +45,6 @@ from vaswani_transformer.runs.plots import plot_bleu_by_source_length, plot_robu
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Example, RunRecord
 from vaswani_transformer.runs.scoring import (
-    BeamSearch,
     Translations,
     measure_robustness,
     show_robustness,
@@ -88,8 +87,7 @@ def train_and_score(
         saved.to(PartialState().device)
         scores[name], translations[name] = score(saved, data, split, languages)
         if name == "test":
-            corpus, search = held_out(data, split, languages), BeamSearch.default(saved)
-            robustness = measure_robustness(saved, data.tokenizer, corpus, search, lines=40)
+            robustness = measure_robustness(saved, data.tokenizer, held_out(data, split, languages), lines=40)
     if trainer.is_world_process_zero():
         scores |= score_copy(data, data_args.languages)
         examples = choose_examples(data, data_args.languages, translations["test"]) if "test" in translations else None
@@ -117,7 +115,7 @@ def score(
 ) -> tuple[Scores, list[str]]:
     """Translate a corpus, and score it. Collective."""
     corpus = held_out(data, split, languages)
-    translations = translate_test_set(model, data.tokenizer, corpus, BeamSearch.default(model))
+    translations = translate_test_set(model, data.tokenizer, corpus)
     reference_perplexity = perplexity(model, data.tokenizer, data.encoded[split])
     scores = on_main_process(lambda: translations.score(corpus, reference_perplexity))
     return scores, translations.lines

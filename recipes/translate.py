@@ -47,8 +47,10 @@ from typing import cast
 import torch
 from accelerate import PartialState
 
+from vaswani_transformer.data.corpora import evenly_spaced
 from vaswani_transformer.decoding.line_translation import LineTranslator, open_models, require_output, source_lines
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
+from vaswani_transformer.model.languages_vaswani import has_words
 from vaswani_transformer.options.arguments import COUNT, Precision, option
 from vaswani_transformer.options.decoding import TranslationArguments
 from vaswani_transformer.options.parser import RecipeParser
@@ -62,7 +64,7 @@ from vaswani_transformer.training.precision import compare, fastest_precision, u
 # What to do after an interruption.
 ADVICE = "repeat the command to continue"
 
-# Lines that `--precision auto` translates in each precision, and fewest lines for which measuring pays.
+# Lines that `--precision auto` translates in each precision, and fewest lines with words for which measuring pays.
 MEASURED_LINES, WORTH_MEASURING = 64, 2000
 
 
@@ -176,14 +178,15 @@ def name_faster_engine(args: TranslateArguments, model_type: str, lines: int) ->
 def choose_precision(args: TranslateArguments, translation: ShardedTranslation) -> Precision:
     """Choose the precision that translates a sample clearly fastest; "auto" keeps that of the saved weights."""
     precisions, models = usable_precisions(PartialState().device), translation.models
-    if args.engine is not None or len(translation.lines) < WORTH_MEASURING or len(precisions) == 1:
+    lines = [*filter(has_words, translation.lines)]  # others are copied
+    if args.engine is not None or len(lines) < WORTH_MEASURING or len(precisions) == 1:
         return "auto"
     translators = {"float32": LineTranslator(models, args)}
     if translators["float32"].model.dtype != torch.float32:
         return "auto"
     for name in precisions[1:]:
         translators[name] = LineTranslator(models, replace(args, precision=cast(Precision, name)))
-    sample = translation.lines[:MEASURED_LINES]
+    sample = [lines[index] for index in evenly_spaced(len(lines), MEASURED_LINES)]
     speeds = compare(precisions, lambda name: translators[name].translate(0, sample), seconds=0.5)
     chosen = fastest_precision(speeds, margin=1.15)
     measured = ", ".join(f"{name} {speed:.2f}" for name, speed in speeds.items())

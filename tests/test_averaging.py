@@ -18,6 +18,7 @@ from vaswani_transformer import (
     average_checkpoints,
 )
 from vaswani_transformer.decoding.saved_model import open_model
+from vaswani_transformer.system.manifests import Manifest
 from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
@@ -241,3 +242,9 @@ def test_too_few_checkpoints_are_refused(run_with_checkpoints, tmp_path):
     with pytest.raises(SystemExit, match=r"run, last: .*run has 3 checkpoints"):
         call_recipe("average.py", "--run", run_with_checkpoints, "--last", 4, "--output", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_damaged_checkpoint_is_named_with_a_way_around_it(run_with_checkpoints, tmp_path):
+    Manifest({"model.safetensors": (1, "")}).save(run_with_checkpoints / "checkpoint-9")
+    with pytest.raises(SystemExit, match=r"^average.py: run, .*/checkpoint-9: .*; name the others by --checkpoints$"):
+        call_recipe("average.py", "--run", run_with_checkpoints, "--last", 2, "--output", tmp_path / "new")

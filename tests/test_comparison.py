@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from dataclasses import replace
 
 import pytest
 from runs import run_record, sweep_as_in_paper
@@ -77,16 +76,6 @@ def test_p_values_are_corrected_by_holms_method():
     )
     assert holm({"a": 0.6, "b": 0.7}) == {"a": 1.0, "b": 1.0}
     assert holm({}) == {}
-
-
-@pytest.mark.parametrize(
-    ("length", "score", "expected"), [(1000, 41.0, 41.0 / math.exp(1 - 1050 / 1000)), (1100, 41.0, 41.0), (0, 0.0, 0.0)]
-)
-def test_bleu_at_full_length_has_no_brevity_penalty(length, score, expected):
-    record = run_record("base")
-    bleu = replace(record.validation.bleu, hypothesis_length=length, reference_length=1050, score=score)
-    record = replace(record, validation=replace(record.validation, bleu=bleu))
-    assert summarize({"base": {1: record}}).rows["base"].full_length_bleu == pytest.approx(expected)
 
 
 def test_every_row_of_table_3_has_its_scores():

@@ -33,7 +33,7 @@ from vaswani_transformer.registration import register
 ctranslate2 = pytest.importorskip("ctranslate2")
 
 from vaswani_transformer.engines import ctranslate2 as ctranslate2_engine  # noqa: E402
-from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator, export_ctranslate2  # noqa: E402 - needs it
+from vaswani_transformer.engines.ctranslate2 import CTranslate2Translator  # noqa: E402 - needs it
 
 
 LINES = ["", *(english for english, _ in phrasebook("validation")[:7]), "  spaces around  ", "The end. The cat sleeps."]
@@ -47,13 +47,13 @@ def saved(tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.TempPathF
     model = distinct(len(tokenizer))
     model.generation_config.max_new_tokens_over_source = 5
     save_model(folder, model, tokenizer)
-    export_ctranslate2(model, tokenizer, folder / "engine")
+    ctranslate2_engine.export(model, tokenizer, folder / "engine")
     return folder
 
 
 def test_shards_go_on_with_the_same_export_only(saved, tokenizer, tmp_path):
     write_lines(tmp_path / "input", LINES)
-    export_ctranslate2(AutoModelForSeq2SeqLM.from_pretrained(saved), tokenizer, tmp_path / "other", "int8")
+    ctranslate2_engine.export(AutoModelForSeq2SeqLM.from_pretrained(saved), tokenizer, tmp_path / "other", "int8")
     options = ("--model", saved, "--input", tmp_path / "input", "--output", tmp_path / "found")
     options += ("--split_sentences", "false", "--engine")
     call_recipe("translate.py", *options, saved / "engine", "--shard", "0/2")
@@ -178,14 +178,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_named_engine_is_exported_once_for_two_programs_and_anew_for_other_weights(tokenizer, cache, monkeypatch):
     model = distinct(len(tokenizer))
-    exports = []
+    exports, original = [], ctranslate2_engine.export
 
     def export(*args, **options):
         exports.append(options)
         time.sleep(0.2)
-        return export_ctranslate2(*args, **options)
+        return original(*args, **options)
 
-    monkeypatch.setattr(exported_model, "import_exporter", lambda kind: (export, 0, ""))
+    monkeypatch.setattr(ctranslate2_engine, "export", export)
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: exported_model.exported("ctranslate2", model, tokenizer), range(2))
     assert first == second
@@ -235,7 +235,7 @@ def test_an_export_in_the_cache_is_made_anew_if_it_is_damaged_and_for_another_to
     lower.backend_tokenizer.normalizer = normalizers.Lowercase()
     second = exported_model.exported("ctranslate2", model, lower)
     assert second != first
-    monkeypatch.setattr(ctranslate2_engine, "VERSION", "another")
+    monkeypatch.setattr(exported_model, "version", lambda name: "another")
     assert exported_model.exported("ctranslate2", model, tokenizer) not in (first, second)
 
 

@@ -46,13 +46,13 @@ def greedy(trained) -> VaswaniForConditionalGeneration:
 
 @pytest.fixture(scope="module")
 def exported(greedy, tokenizer, tmp_path_factory) -> Path:
-    return engine.export_ctranslate2(greedy, tokenizer, tmp_path_factory.mktemp("export") / "model")
+    return engine.export(greedy, tokenizer, tmp_path_factory.mktemp("export") / "model")
 
 
 @pytest.mark.parametrize("changes", CONFIGURATIONS.values(), ids=CONFIGURATIONS)
 def test_every_token_has_the_same_probability(changes, tokenizer, tmp_path):
     model = distinct(**{"vocab_size": len(tokenizer), **changes})
-    directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
+    directory = engine.export(model, tokenizer, tmp_path / "out")
     translator = CTranslate2Translator(directory)
     for source, target in PAIRS[:4]:
         ids, labels = (tokenizer(text)["input_ids"] for text in (source, target))
@@ -69,7 +69,7 @@ def test_hypotheses_are_those_of_our_search_by_the_engines_rules(trained, tokeni
     model = copy.deepcopy(trained)
     model.generation_config.length_penalty = alpha
     model.generation_config.max_length = 60
-    translator = CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
+    translator = CTranslate2Translator(engine.export(model, tokenizer, tmp_path / "out"))
     sources = tokenizer([english for english, _ in phrasebook("test")[:12]])["input_ids"]  # which it does not know
     found = translator.hypotheses(sources)
     ours = TransformersTranslator(model, "ours")
@@ -83,7 +83,7 @@ def test_a_translation_may_be_empty(tokenizer, tmp_path):
     with torch.no_grad():
         norm = model.model.decoder.layers[-1].feed_forward_residual.norm
         norm.bias.copy_(8 * model.lm_head.weight[1])
-    directory = engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
+    directory = engine.export(model, tokenizer, tmp_path / "out")
     assert CTranslate2Translator(directory).hypotheses([[3, 4, 1]]) == [[1]]
 
 
@@ -97,7 +97,7 @@ def test_quantized_it_is_smaller_and_close_and_the_model_is_left_alone(
     greedy, tokenizer, exported, tmp_path, quantization
 ):
     before = copy.deepcopy(greedy.state_dict())
-    directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out", quantization)
+    directory = engine.export(greedy, tokenizer, tmp_path / "out", quantization)
     for name, weight in greedy.state_dict().items():
         assert torch.equal(weight, before[name]), name
     # The table of positions, most of so small a model, is not quantized to integers.
@@ -112,7 +112,7 @@ def test_a_processor_that_saturates_8_bit_sums_is_named_once(greedy, tokenizer, 
     monkeypatch.setattr(ctranslate2, "get_supported_compute_types", lambda device: types)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     warn_of_saturation.cache_clear()
-    directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out", "int8")
+    directory = engine.export(greedy, tokenizer, tmp_path / "out", "int8")
     CTranslate2Translator(directory)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("int8: this processor has neither VNNI nor AMX")
@@ -128,7 +128,7 @@ def test_int16_is_refused_where_it_would_run_as_int8(greedy, tokenizer, tmp_path
     with pytest.raises(
         ValueError, match=r"^quantization: CTranslate2 does not support int16 on this processor.*float32, int8$"
     ):
-        engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out", "int16")
+        engine.export(greedy, tokenizer, tmp_path / "out", "int16")
     assert not list(tmp_path.iterdir())
 
 
@@ -144,13 +144,13 @@ def test_what_the_engine_cannot_express_is_refused(changes, search, message, tok
     model = distinct(vocab_size=len(tokenizer), **changes)
     model.generation_config.update(**search)
     with pytest.raises(ValueError, match=message):
-        engine.export_ctranslate2(model, tokenizer, tmp_path / "out")
+        engine.export(model, tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_translation_ends_with_the_learned_table(tokenizer, tmp_path):
     model = distinct(len(tokenizer), position_encoding="learned", max_position_embeddings=20)
-    translator = CTranslate2Translator(engine.export_ctranslate2(model, tokenizer, tmp_path / "out"))
+    translator = CTranslate2Translator(engine.export(model, tokenizer, tmp_path / "out"))
     assert len(translator.hypotheses([[3] * 19 + [1]])[0]) <= 20
 
 
@@ -158,13 +158,13 @@ def test_only_an_earlier_export_is_replaced_and_only_if_forced(trained, tokenize
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
     with pytest.raises(FileExistsError, match="is not an exported model"):
-        engine.export_ctranslate2(trained, tokenizer, tmp_path / "mine", force=True)
+        engine.export(trained, tokenizer, tmp_path / "mine", force=True)
     assert (tmp_path / "mine" / "thesis.tex").exists()
-    engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
+    engine.export(trained, tokenizer, tmp_path / "out")
     (tmp_path / "out" / "parity.json").touch()
     with pytest.raises(FileExistsError, match="out exists already"):
-        engine.export_ctranslate2(trained, tokenizer, tmp_path / "out")
-    engine.export_ctranslate2(trained, tokenizer, tmp_path / "out", force=True)
+        engine.export(trained, tokenizer, tmp_path / "out")
+    engine.export(trained, tokenizer, tmp_path / "out", force=True)
     assert not (tmp_path / "out" / "parity.json").exists()
 
 
@@ -174,7 +174,7 @@ def test_the_published_report_can_be_read():
 
 
 def test_parity_counts_sentences_that_the_exported_tokenizer_encodes_otherwise(greedy, tokenizer, tmp_path):
-    directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / "out")
+    directory = engine.export(greedy, tokenizer, tmp_path / "out")
     translator, file = CTranslate2Translator(directory), directory / "tokenizer.json"
     sentences = [*SOURCES[:2], "a </s> b", " "]
     assert parity.parity_report(greedy, tokenizer, translator, sentences, None, file).same_tokens == 3

@@ -14,7 +14,7 @@ from vaswani_transformer import VaswaniForConditionalGeneration
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.engines import parity
 from vaswani_transformer.engines.exported_model import open_engine
-from vaswani_transformer.engines.marian import export_marian, to_marian
+from vaswani_transformer.engines.marian import export, to_marian
 from vaswani_transformer.engines.transformers_engine import TransformersTranslator
 from vaswani_transformer.model.search_options_vaswani import LengthLimit, SearchOptions
 
@@ -124,7 +124,7 @@ def test_padding_is_impossible_where_its_row_was_set_to_zero(changes):
 def test_what_marian_cannot_express_is_refused_before_anything_is_written(changes, message, tokenizer, tmp_path):
     model = distinct(**{"vocab_size": len(tokenizer), **changes})
     with pytest.raises(ValueError, match=message):
-        export_marian(model, tokenizer, tmp_path / "out")
+        export(model, tokenizer, tmp_path / "out")
     assert not list(tmp_path.iterdir())
 
 
@@ -133,7 +133,7 @@ def exported(trained, tokenizer, tmp_path_factory) -> Path:
     """An export with a length limit, because the model was not trained to end other sentences."""
     model = copy.deepcopy(trained)
     model.generation_config.max_length = 90
-    return export_marian(model, tokenizer, tmp_path_factory.mktemp("export") / "model")
+    return export(model, tokenizer, tmp_path_factory.mktemp("export") / "model")
 
 
 # Loads a directory without this package, and prints what it does with texts.
@@ -186,7 +186,7 @@ OURS = {"num_beams": 4, "length_penalty": 0.6}
 def test_the_search_is_translated_into_terms_of_transformers(changes, expected, trained, tokenizer, tmp_path):
     model = copy.deepcopy(trained)
     model.generation_config.update(**changes)
-    directory = export_marian(model, tokenizer, tmp_path / "out")
+    directory = export(model, tokenizer, tmp_path / "out")
     written = json.loads((directory / "generation_config.json").read_text(encoding="utf-8"))
     written.pop("transformers_version")
     ids = {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}

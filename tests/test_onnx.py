@@ -87,7 +87,7 @@ def test_logits_are_the_models_with_and_without_a_cache(exported, trained):
 def test_logits_are_the_models_for_every_option_of_the_configuration_and_the_model_is_unchanged(tokenizer, tmp_path):
     model = with_own_softmax(400, **{"encoder_layers": 1, **ALL_ELSE})
     before = copy.deepcopy(model.state_dict())
-    require_the_logits_of(model, engine.OnnxModel(engine.export_onnx(model, tokenizer, tmp_path / "out")))
+    require_the_logits_of(model, engine.OnnxModel(engine.export(model, tokenizer, tmp_path / "out")))
     assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
     assert model.config._attn_implementation != "eager"
 

@@ -131,7 +131,7 @@ def test_two_rows_are_trained_scored_and_reported(sweep, settings, capsys):
     assert first["base"]["data"]["prepared"] == first["C-N2"]["data"]["prepared"] == "data"
 
     report = load_json(directory / "table3.json")
-    assert report["shared"]["pairs"] == 300
+    assert report["facts"][0] == "Corpus: 300 pairs (the paper: about 4.5 million)"
     for row, results in first.items():
         assert report["rows"][row]["perplexity"]["values"] == [results["validation"]["perplexity"]["perplexity"]]
         assert report["rows"][row]["cost"]["counted"] == results["training"]["cost"]["counted"]

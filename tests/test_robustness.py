@@ -99,13 +99,13 @@ def test_changes_that_a_language_does_not_know_are_left_out():
 
 
 def test_lines_without_words_are_copied_each_with_its_own_characters(monkeypatch, tokenizer):
-    def copy(model, tokenizer, test_set, search):
+    def copy(model, tokenizer, test_set):
         return scoring.Translations(test_set.sources)
 
     monkeypatch.setattr(scoring, "translate_test_set", copy)
     lines = ["14:35", "-"]
     test_set = TestSet("lines", ("en", "de"), lines, [[line] for line in lines])
-    changed = scoring.measure_robustness(None, tokenizer, test_set, None, lines=2).changes["a byte order mark"]
+    changed = scoring.measure_robustness(None, tokenizer, test_set, lines=2).changes["a byte order mark"]
     assert (changed.plain_chrf, changed.same) == (100, 0)
 
 

@@ -91,8 +91,8 @@ def test_every_option_of_this_package_says_what_it_decides():
         assert not declared_options(kind).intersection(silent)
 
 
-def test_options_that_do_not_decide_the_weights_may_change(tmp_path, corpus):
-    begin(tmp_path, describe(corpus))
+def test_options_that_do_not_decide_the_weights_may_change_and_those_that_are_gone_do_not_count(tmp_path, corpus):
+    begin(tmp_path, describe(corpus) | {"virtual_rank_threads": 1})
     changes = dict.fromkeys(FREE, 7) | {name: ["phrasebook"] for name in ("validation", "test", "replay_test")}
     assert begin(tmp_path, describe(corpus, **changes), resume=True) is None
 

@@ -65,7 +65,7 @@ def test_ctranslate2_searches_among_the_candidates(trained, tokenizer, tmp_path)
     targets = tokenizer([german for _, german in PAIRS])["input_ids"]
 
     def search(name: str, candidates: dict[str, list[str]]) -> list[list[int]]:
-        directory = engine.export_ctranslate2(greedy, tokenizer, tmp_path / name, shortlist=candidates)
+        directory = engine.export(greedy, tokenizer, tmp_path / name, shortlist=candidates)
         translator = engine.CTranslate2Translator(directory)
         return [translator.hypotheses([source])[0] for source in sources]
 

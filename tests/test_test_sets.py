@@ -1,27 +1,11 @@
-"""Test sets from files and by name, and the variants of newstest2014."""
+"""Test sets from files and by name."""
 
 from pathlib import Path
 
 import pytest
 from helpers import write_lines
 
-from vaswani_transformer.evaluation import test_sets
 from vaswani_transformer.evaluation.test_sets import read_test_set, sacrebleu_test_set
-
-
-@pytest.mark.parametrize(
-    ("name", "lines", "variant"),
-    [
-        ("wmt14/full, en-de", 3003, "full"),
-        ("newstest2014.en.gz, newstest2014.de.gz", 2737, "filtered"),
-        ("newstest2014.en", 100, "altered"),
-        ("newstest2013.en", 3003, None),
-    ],
-)
-def test_the_variant_of_newstest2014_is_told(name, lines, variant):
-    test_set = test_sets.TestSet(name, ("en", "de"), None, [["x"]] * lines)
-    assert test_set.newstest2014 == variant
-    assert ("newstest2014)" in str(test_set)) == (variant is not None)
 
 
 def test_a_test_set_that_does_not_exist():

@@ -137,7 +137,7 @@ def test_embeddings_of_cooccurrence_muon_a_warm_up_a_cooldown_and_a_length_penal
     for better, expected in ((1, 0.0), (12, 50.0)):  # sentences of twelve
 
         def translate(model, tokenizer, test_set, search, count=better):
-            right = count if search.length_penalty == 50 else 0
+            right = count if search["length_penalty"] == 50 else 0
             lines = [line + " und so weiter" * (row >= right) for row, (line,) in enumerate(test_set.references)]
             return Translations(lines)
 

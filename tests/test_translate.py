@@ -25,6 +25,7 @@ from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import line_translation
 from vaswani_transformer.decoding.ensemble import Ensemble
 from vaswani_transformer.decoding.saved_model import SavedModel, open_model
+from vaswani_transformer.model.languages_vaswani import has_words
 from vaswani_transformer.model.translation_vaswani import Translation
 from vaswani_transformer.system.files import locked
 
@@ -336,7 +337,7 @@ def test_the_fastest_precision_translates_and_is_kept(recipe, run, source, outpu
         work(precisions[-1])
         return {"float32": 1.0, "bf16": 1.2}
 
-    monkeypatch.setattr(recipe, "WORTH_MEASURING", len(LINES))
+    monkeypatch.setattr(recipe, "WORTH_MEASURING", sum(map(has_words, LINES)))
     monkeypatch.setattr(recipe, "usable_precisions", lambda device: ["float32", "bf16"])  # on any processor
     with monkeypatch.context() as patch:
         patch.setattr(recipe, "compare", measured)
@@ -346,6 +347,31 @@ def test_the_fastest_precision_translates_and_is_kept(recipe, run, source, outpu
     assert errors.count("--engine ctranslate2 is faster") == 1  # not for the shorter file
     run("--input", source, "--output", output, "--shard", "1/5", "--precision", "bf16", "--overwrite")
     assert translate("--overwrite") == expected  # nothing is measured
+
+
+def test_precisions_are_compared_on_lines_with_words_from_the_whole_file(recipe, output, monkeypatch):
+    measured = []
+
+    class Translator:
+        model = SimpleNamespace(dtype=torch.float32)
+
+        def __init__(self, models, options):
+            self.precision = options.precision
+
+        def translate(self, number, lines):
+            measured.append((self.precision, lines))
+
+    monkeypatch.setattr(recipe, "LineTranslator", Translator)
+    monkeypatch.setattr(recipe, "usable_precisions", lambda device: ["float32", "bf16"])
+    monkeypatch.setattr(recipe, "MEASURED_LINES", 3)
+    monkeypatch.setattr(recipe, "WORTH_MEASURING", 6)
+    monkeypatch.setattr(recipe, "compare", lambda names, work, seconds: dict.fromkeys(names, work("bf16") or 1.0))
+    args = recipe.TranslateArguments(model="model", input="in.txt", output=str(output))
+    lines = ["", "12.50 | 7", *"abc", "%s", *"def"]
+    recipe.choose_precision(args, SimpleNamespace(lines=lines, models=[]))
+    assert measured == [("bf16", ["a", "c", "e"])]
+    recipe.choose_precision(args, SimpleNamespace(lines=lines[:-1], models=[]))
+    assert len(measured) == 1  # five lines with words are too few
 
 
 @pytest.mark.system

@@ -23,7 +23,7 @@ from .engine import UNUSED, Engine, export_directory, most_positions, require_fi
 # Rows of the exported table of sinusoids; CTranslate2 itself computes only the layout of the authors' code.
 POSITIONS = 4096
 
-VERSION = ctranslate2.__version__
+LIBRARIES = ("ctranslate2",)  # whose versions decide the export
 
 # Fields of generation_config that CTranslate2 supports, or replaces by its own rules.
 _SUPPORTED = {"num_beams", "length_penalty", "length_penalty_type", "early_stopping", *LENGTH_FIELDS, *SPECIAL_IDS}
@@ -42,7 +42,7 @@ _EXPRESSIBLE = {
 _TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 4096}
 
 
-def export_ctranslate2(
+def export(
     model: VaswaniForConditionalGeneration,
     tokenizer: PreTrainedTokenizerBase,
     output: str | Path,

@@ -2,9 +2,10 @@
 
 import re
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -126,19 +127,19 @@ def _manifest(directory: Path) -> Manifest:
     return manifest
 
 
-def import_exporter(name: str) -> tuple[Callable[..., Path], int, str]:
-    """The function that exports to an engine, the engine's most tokens of a sentence, and its library's version."""
+def import_exporter(name: str) -> ModuleType:
+    """The module that exports to an engine, by its `export`; a sentence has at most its `POSITIONS` tokens."""
     if name == "ctranslate2":
         from . import ctranslate2
 
-        return ctranslate2.export_ctranslate2, ctranslate2.POSITIONS, ctranslate2.VERSION
-    from . import marian
-
+        return ctranslate2
     if name == "marian":
-        return marian.export_marian, marian.POSITIONS, ""
+        from . import marian
+
+        return marian
     from . import onnx
 
-    return onnx.export_onnx, onnx.POSITIONS, onnx.exporter_version()
+    return onnx
 
 
 def open_engine(directory: Path, device: torch.device) -> Engine:
@@ -168,10 +169,11 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
     """
     _require_exportable(name, model)
     kind, _, quantization = name.partition(":")
-    export, _, version = import_exporter(kind)
+    exporter = import_exporter(kind)
+    versions = [version(name) for name in exporter.LIBRARIES]
     fields = [each for each in model.config.to_diff_dict().items() if not each[0].startswith(_NOT_EXPORTED)]
     options = sorted(f"{name}={value!r}" for name, value in (*fields, *set_options(model.generation_config).items()))
-    digest = content_digest([origin(model, tokenizer), version, *options])
+    digest = content_digest([origin(model, tokenizer), *versions, *options])
     directory = EXPORTS / f"{digest[:32]}-{name.replace(':', '-')}"
     if find_damage(directory) is None:
         return directory
@@ -180,7 +182,7 @@ def exported(name: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
             occasion = f"again ({damage})" if directory.exists() else "once"
             logger.warning(f"engine: exporting the model to {name} {occasion}: {directory}")
             shutil.rmtree(directory, ignore_errors=True)
-            export(model, tokenizer, directory, **({"quantization": quantization} if quantization else {}))
+            exporter.export(model, tokenizer, directory, **({"quantization": quantization} if quantization else {}))
     return directory
 
 

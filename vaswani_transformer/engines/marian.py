@@ -122,7 +122,7 @@ def _in_halves(name: str, weight: torch.Tensor) -> torch.Tensor:
     return weight
 
 
-def export_marian(
+def export(
     model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, output: str | Path, force: bool = False
 ) -> Path:
     """Write a directory that transformers loads without this package: a MarianMT model, tokenizer, generation_config.

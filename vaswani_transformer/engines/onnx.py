@@ -5,7 +5,6 @@ import logging
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,8 @@ from .engine import export_directory, save_stock_tokenizer
 from .marian import POSITIONS, marian_config, require_marian_heads, transformers_search
 
 
+LIBRARIES = ("torch", "onnxscript")  # whose versions decide the export
+
 # Files of an exported directory, by the names of optimum and transformers.js.
 ENCODER, DECODER = Path("onnx", "encoder_model.onnx"), Path("onnx", "decoder_model_merged.onnx")
 
@@ -31,19 +32,14 @@ _DECODER_INPUTS = ("input_ids", "encoder_attention_mask", "encoder_hidden_states
 _SOURCE, _TARGET = "encoder_sequence_length", "decoder_sequence_length"
 
 
-def exporter_version() -> str:
-    """The versions of the libraries that export the graphs."""
-    return f"torch {torch.__version__}, onnxscript {metadata.version('onnxscript')}"
-
-
-def export_onnx(
+def export(
     model: VaswaniForConditionalGeneration, tokenizer: PreTrainedTokenizerBase, output: str | Path, force: bool = False
 ) -> Path:
     """Write a directory for onnxruntime, optimum and transformers.js: ONNX graphs, configuration, tokenizer, search.
 
     The graphs compute the model's logits for any batch size and for sequences of up to 1,024 tokens, or as many as a
     learned position table has. `config.json` describes a MarianMT model, because these clients choose their classes by
-    `model_type`, and MarianMT's graphs have the same interface. optimum searches as described at `export_marian`;
+    `model_type`, and MarianMT's graphs have the same interface. optimum searches as described at `marian.export`;
     transformers.js greedily, and it continues the shorter sentences of a batch after their end: give it one at a time.
 
     For arguments and errors, see `export_directory`; a ValueError also names a setting that the clients cannot express.

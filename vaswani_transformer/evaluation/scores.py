@@ -4,7 +4,6 @@ All compare text in Unicode's composed form (NFC), in which the tokenizer writes
 """
 
 import unicodedata
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -70,17 +69,8 @@ class LengthGroup:
         return f"{self.shortest} or more" if self.longest is None else f"{self.shortest} to {self.longest}"
 
 
-class CorpusScores(ABC):
-    """The scores of a model on one corpus, by any metrics."""
-
-    @property
-    @abstractmethod
-    def metrics(self) -> dict[str, float]:
-        """The numbers for trackers."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Scores(CorpusScores):
+class Scores:
     """Scores of the translations of one corpus.
 
     Attributes:
@@ -108,6 +98,7 @@ class Scores(CorpusScores):
 
     @property
     def metrics(self) -> dict[str, float]:
+        """The numbers for trackers."""
         perplexity = {"perplexity": self.perplexity.perplexity} if self.perplexity else {}
         return {"bleu": self.bleu.score, "chrf": self.chrf.score, **perplexity}
 

@@ -26,19 +26,8 @@ class TestSet:
     sources: list[str] | None
     references: list[list[str]]
 
-    @property
-    def newstest2014(self) -> str | None:
-        """The variant of newstest2014, between which BLEU is not comparable; None for other sets.
-
-        "full" (3,003 lines), "filtered" (2,737), or "altered" (any other number).
-        """
-        if "newstest2014" not in self.name and "wmt14" not in self.name:
-            return None
-        return {3003: "full", 2737: "filtered"}.get(len(self.references), "altered")
-
     def __str__(self) -> str:
-        variant = "" if self.newstest2014 is None else f" ({self.newstest2014} newstest2014)"
-        return f"{self.name}: {len(self.references):,} lines{variant}"
+        return f"{self.name}: {len(self.references):,} lines"
 
     def read_hypotheses(self, path: str | Path) -> list[str]:
         """Read translations of the test set; raises a ValueError if their number differs."""

@@ -1,8 +1,8 @@
 """Table 3 (6.2) and its costs (Table 2): the numbers of the paper, and of a sweep over its rows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from math import exp, log, sqrt
+from dataclasses import dataclass
+from math import log, sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -91,27 +91,6 @@ class Row:
     devices: int
     cost: TrainingCost
 
-    @property
-    def full_length_bleu(self) -> float:
-        """Mean BLEU without the brevity penalty, which is computed from the mean length."""
-        if not self.bleu.mean:  # translations without words have the length 0
-            return 0.0
-        return self.bleu.mean / min(1.0, exp(1 - 1 / self.length))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SharedFacts:
-    """Properties that all runs of a sweep share."""
-
-    pairs: int
-    source_tokens: int
-    target_tokens: int
-    sentences: int
-    signature: str
-    schedule: str
-    alpha: float | None
-    departures: list[str] = field(default_factory=list)
-
 
 @dataclass(frozen=True)
 class Scale:
@@ -130,6 +109,7 @@ class SweepRecord(Record):
         run: Provenance of the report.
         rows: Rows by name, in the order of Table 3.
         commits, hardware: Commits and hardware of the trainings.
+        facts: Lines of the report on what all trainings share, such as the corpus.
     """
 
     run: Provenance
@@ -137,7 +117,7 @@ class SweepRecord(Record):
     rows: dict[str, Row]
     commits: list[str]
     hardware: list[str]
-    shared: SharedFacts
+    facts: list[str]
 
     @property
     def reference(self) -> str:
@@ -187,28 +167,34 @@ def holm(values: Mapping[str, float]) -> dict[str, float]:
 def summarize_sweep(runs: Mapping[str, Mapping[int, RunRecord]], run: Provenance, scale: Scale) -> SweepRecord:
     """Summarize the validation scores and costs of a sweep, whose records are by row of Table 3 and seed."""
     records = [record for by_seed in runs.values() for record in by_seed.values()]
-    first = records[0]
     return SweepRecord(
         run=run,
         scale=scale,
         rows={name: _summarize_row(runs[name]) for name in PAPER_SCORES if runs.get(name)},
         commits=sorted({record.run.commit for record in records}),
         hardware=sorted({record.run.hardware for record in records}),
-        shared=SharedFacts(
-            pairs=first.data.cleaning["kept"],
-            source_tokens=first.settings.source_tokens,
-            target_tokens=first.settings.target_tokens,
-            sentences=first.validation.sentences,
-            signature=first.validation.bleu.signature,
-            schedule=_schedule(first),
-            alpha=first.settings.alpha,
-            departures=[
-                f"{each.name}: {each.value} (the paper: {each.paper})"
-                for each in compare_with_paper(vars(first.settings) | first.settings.others)
-                if each.departs and each.name != "average_last"  # 6.2 averages no checkpoints
-            ],
-        ),
+        facts=_shared_facts(records[0]),
     )
+
+
+def _shared_facts(record: RunRecord) -> list[str]:
+    """Corpus, batches, learning rate, departures from the paper, and scores, as any training of the sweep has them."""
+    settings = record.settings
+    return [
+        f"Corpus: {record.data.cleaning['kept']:,} pairs (the paper: about 4.5 million)",
+        f"Batches: at most {settings.source_tokens:,} source and {settings.target_tokens:,} target tokens (the paper: "
+        "about 25,000 of each); steps are in the table (the paper: 100,000, big 300,000)",
+        f"Learning rate: {_schedule(record)}",
+        *(
+            f"{each.name}: {each.value} (the paper: {each.paper})"
+            for each in compare_with_paper(vars(settings) | settings.others)
+            if each.departs and each.name != "average_last"  # 6.2 averages no checkpoints
+        ),
+        f"Length penalty of the search: alpha {settings.alpha:g} (the paper: 0.6)",
+        f"Scores: of the last step, on the validation set of {record.validation.sentences:,} sentences (the paper: "
+        "newstest2013)",
+        f"sacreBLEU signature: `{record.validation.bleu.signature}` (not the paper's BLEU)",
+    ]
 
 
 def _schedule(record: RunRecord) -> str:

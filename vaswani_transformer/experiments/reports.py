@@ -26,7 +26,7 @@ def score_table(sweep: SweepRecord) -> Table:
     """Table 3 as text: the headings, then the rows."""
     base = sweep.reference
     perplexity = ["PPL", f"nats - {base}", "p"]
-    bleu = ["BLEU", f"BLEU - {base}", "p", "length", "BLEU at full length"]
+    bleu = ["BLEU", f"BLEU - {base}", "p", "length"]
     paper = ["paper: PPL", "paper: BLEU", f"paper: BLEU - {base}"]
     lines = [["row", f"differs from {base}", "parameters", "steps", "seeds", *perplexity, *bleu, *paper]]
     reference, (_, paper_reference) = sweep.rows[base], PAPER_SCORES[base]
@@ -49,7 +49,6 @@ def score_table(sweep: SweepRecord) -> Table:
                 f"{row.bleu.mean - reference.bleu.mean:+.2f}",
                 _p_value(bleu_p, name),
                 f"{row.length:.2f}",
-                f"{row.full_length_bleu:.2f}",
                 f"{paper_perplexity:.2f}",
                 f"{paper_bleu:.1f}",
                 f"{paper_bleu - paper_reference:+.1f}",
@@ -95,8 +94,7 @@ def as_markdown(sweep: SweepRecord) -> str:
             f"±: standard error of the mean over seeds. p: paired t-tests against {sweep.reference} with the same "
             "seed, corrected for the number of rows by Holm's method; where p is above 0.05 or missing, chance may "
             "explain the difference. Nats: logarithm of the perplexity. Length: of the translations, divided by the "
-            "references'. BLEU at full length has no brevity penalty. Data, scores and sizes are not the paper's: "
-            "compare differences between rows, not values.",
+            "references'. Data, scores and sizes are not the paper's: compare differences between rows, not values.",
             "![Both scores beside the paper's](table3.png)",
             "## Cost of a training (Table 2)",
             markdown_table(cost_table(sweep)),
@@ -109,21 +107,14 @@ def as_markdown(sweep: SweepRecord) -> str:
 
 
 def _facts(sweep: SweepRecord) -> list[str]:
-    run, scale, shared, reference = sweep.run, sweep.scale, sweep.shared, sweep.reference
+    run, scale, reference = sweep.run, sweep.scale, sweep.reference
     return [
         f"Command: `{run.command}`",
         f"Commit: {', '.join(f'`{commit}`' for commit in sweep.commits)}, {run.date}",
         f"Hardware: {'; '.join(sweep.hardware)}",
         f"Sizes: widths {scale.width:g} times, layers {scale.depth:g} times the paper's; {reference} has "
         + _settings(sweep.rows[reference].settings),
-        f"Corpus: {shared.pairs:,} pairs (the paper: about 4.5 million)",
-        f"Batches: at most {shared.source_tokens:,} source and {shared.target_tokens:,} target tokens (the paper: "
-        "about 25,000 of each); steps are in the table (the paper: 100,000, big 300,000)",
-        f"Learning rate: {shared.schedule}",
-        *shared.departures,
-        *([] if shared.alpha is None else [f"Length penalty of the search: alpha {shared.alpha:g} (the paper: 0.6)"]),
-        f"Scores: of the last step, on the validation set of {shared.sentences:,} sentences (the paper: newstest2013)",
-        f"sacreBLEU signature: `{shared.signature}` (not the paper's BLEU)",
+        *sweep.facts,
         f"Versions: {', '.join(f'{name} {version}' for name, version in run.versions.items())}",
     ]
 

@@ -116,13 +116,10 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
         None,
         "Elastic training: divide every global batch into this number of virtual ranks. The final weights are then the "
         "same, bit for bit, on any number of processes up to virtual_ranks, and after restarts with other numbers, "
-        "given the same versions, precision, type of processor and virtual_rank_threads (on GPUs also "
-        "full_determinism).",
+        "given the same versions, precision and type of processor (on GPUs also full_determinism). On a CPU, each "
+        "process has one thread.",
         COUNT,
         decides="weights",
-    )
-    virtual_rank_threads: int = option(
-        1, "CPU threads of each process in elastic training; the final bits depend on it.", COUNT, decides="weights"
     )
 
     def __post_init__(self) -> None:
@@ -141,11 +138,8 @@ class VaswaniTrainingArguments(Seq2SeqTrainingArguments):
             names = ("optim", "optim_args", "optim_target_modules")
             refuse_unused(self, dict.fromkeys(names, "muon is the optimizer; leave one of them out"))
         if self.virtual_ranks is None:
-            unused = {
-                "virtual_rank_threads": "set virtual_ranks, for elastic training; or leave it out",
-                "average_tokens_across_devices": "the loss is the mean over the tokens of all processes; leave it out",
-            }
-            refuse_unused(self, unused)
+            advice = "the loss is the mean over the tokens of all processes; leave it out"
+            refuse_unused(self, {"average_tokens_across_devices": advice})
             return
         if self.gradient_accumulation_steps != 1:
             raise ValueError(

@@ -10,7 +10,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..decoding.translation import search_on_all_processes
 from ..evaluation.perplexity import Perplexity
-from ..evaluation.scores import CorpusScores
 from ..model.parse_sequence_vaswani import Parse
 from ..model.parsing_vaswani import parse_in_batches
 from ..runs.records import TrainingResults
@@ -51,7 +50,7 @@ class ParserScores(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParsingSplit(CorpusScores):
+class ParsingSplit:
     """The scores of a parsing model on one treebank.
 
     Attributes:
@@ -68,6 +67,7 @@ class ParsingSplit(CorpusScores):
 
     @property
     def metrics(self) -> dict[str, float]:
+        """The numbers for trackers."""
         return {"f1": self.constrained.all_sentences.f1, "perplexity": self.perplexity.perplexity}
 
 

@@ -6,13 +6,13 @@ The dataclasses have the fields of the files.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.robustness import Robustness
-from ..evaluation.scores import CorpusScores, PairedComparison, Scores
+from ..evaluation.scores import PairedComparison, Scores
 from ..system.typed_json import REST, Record
 from ..training.costs import TrainingCost
 
@@ -197,9 +197,9 @@ class TrainingResults(Record):
         return cls.load(path) if path.exists() else None
 
     @property
-    def scores(self) -> dict[str, CorpusScores]:
-        """The scores that are not None, by field, such as "test"."""
-        return {name: each for name, each in vars(self).items() if isinstance(each, CorpusScores)}
+    def scores(self) -> dict[str, Any]:
+        """The fields with `metrics`, such as "test", by name; without those that are None."""
+        return {name: each for name, each in vars(self).items() if hasattr(each, "metrics")}
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -258,11 +258,10 @@ class RunRecord(TrainingResults):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoredTestSet:
-    """Description of a test set; `newstest2014` is its variant, if it is that set."""
+    """Description of a test set."""
 
     name: str
     lines: int
-    newstest2014: str | None
     references: int
     source_language: str
     target_language: str

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from datasets import Dataset
 from rich.table import Table
@@ -33,62 +33,50 @@ _PLOTS = ("bleu_by_source_length.png", "sweep.png", "confidence.png", "robustnes
 
 
 @dataclass(frozen=True)
-class BeamSearch:
-    """Options of a beam search (6.1)."""
-
-    num_beams: int
-    length_penalty: float
-
-    @classmethod
-    def default(cls, model: PreTrainedModel) -> Self:
-        """The search of a model's generation_config."""
-        config = model.generation_config
-        return cls(config.num_beams or 1, 1.0 if config.length_penalty is None else config.length_penalty)
-
-
-@dataclass(frozen=True)
 class Translations:
     """Translations of a test set by one search of a model, or from a file.
 
     Attributes:
         lines: The translations, without line ends.
-        search, seconds: The search and its duration; None for a file.
+        search, seconds: Keywords of `generate` for the search, and its duration; None for a file.
         log_probabilities: Log-probability of each translation, if requested.
     """
 
     lines: list[str]
-    search: BeamSearch | None = None
+    search: Mapping[str, Any] | None = None
     seconds: float | None = None
     log_probabilities: list[TranslationScore] | None = None
 
     def score(self, test_set: TestSet, perplexity: Perplexity | None = None) -> Scores:
         """Score the translations; `perplexity` is the model's."""
         scores = score_translations(self.lines, test_set.references, test_set.languages, test_set.sources)
-        search = vars(self.search) if self.search else {}
-        return replace(scores, perplexity=perplexity, seconds=self.seconds, **search)
+        return replace(scores, perplexity=perplexity, seconds=self.seconds, **(self.search or {}))
 
 
-def search_grid(
-    default: BeamSearch, num_beams: Sequence[int] | None = None, length_penalties: Sequence[float] | None = None
-) -> list[BeamSearch]:
-    """The searches with each number of beams and each alpha (6.1); None means the default's."""
-    alphas = length_penalties or [default.length_penalty]
-    return [BeamSearch(number, alpha) for number in num_beams or [default.num_beams] for alpha in alphas]
+def beam_searches(
+    model: PreTrainedModel, num_beams: Sequence[int] | None = None, length_penalties: Sequence[float] | None = None
+) -> list[dict[str, Any]]:
+    """Keywords of `generate` for each number of beams and each alpha (6.1), by default the generation_config's."""
+    config = model.generation_config
+    numbers = num_beams or [config.num_beams or 1]
+    alphas = length_penalties or [1.0 if config.length_penalty is None else config.length_penalty]
+    return [{"num_beams": number, "length_penalty": alpha} for number in numbers for alpha in alphas]
 
 
 def translate_test_set(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     test_set: TestSet,
-    search: BeamSearch,
+    search: Mapping[str, Any] | None = None,
     return_scores: bool = False,
     **options: Any,
 ) -> Translations:
     """Translate a test set, with options of `best_translations`. Collective.
 
-    `return_scores` also adds the log-probabilities.
+    The `search` is one of `beam_searches`, by default the model's own. `return_scores` also adds the log-probabilities.
     """
-    options |= {**vars(search), "target_language": test_set.languages[1], "return_scores": return_scores}
+    search = search or beam_searches(model)[0]
+    options |= {**search, "target_language": test_set.languages[1], "return_scores": return_scores}
     started = time.perf_counter()
     translations = best_translations(model, tokenizer, test_set.sources, **options)
     seconds = time.perf_counter() - started
@@ -113,16 +101,11 @@ def reference_perplexity(
 
 
 def measure_robustness(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    test_set: TestSet,
-    search: BeamSearch,
-    lines: int,
-    **options: Any,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, test_set: TestSet, lines: int, **options: Any
 ) -> Robustness:
     """Measure a model's robustness on `lines` lines of a test set for each change. Collective.
 
-    It translates with `options` of `best_translations`.
+    It translates with `options` of `translate_test_set`.
     """
 
     def translate(texts: list[str]) -> list[str]:
@@ -132,7 +115,7 @@ def measure_robustness(
         tokens = [tuple(ids) if has_words(text) else text for text, ids in zip(texts, encoded, strict=True)]
         distinct = dict(zip(tokens, texts, strict=True))
         chosen = replace(test_set, sources=[*distinct.values()])
-        translated = translate_test_set(model, tokenizer, chosen, search, **options)
+        translated = translate_test_set(model, tokenizer, chosen, **options)
         translations = dict(zip(distinct, translated.lines, strict=True))
         return [translations[each] for each in tokens]
 
@@ -169,7 +152,6 @@ def score_systems(
         test_set=ScoredTestSet(
             name=test_set.name,
             lines=len(test_set.references),
-            newstest2014=test_set.newstest2014,
             references=len(test_set.references[0]),
             source_language=source,
             target_language=target,

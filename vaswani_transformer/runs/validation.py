@@ -1,7 +1,6 @@
 """Held-out corpora of a training: BLEU during the training, and the choice of the length penalty (6.1) by it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from accelerate import PartialState
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -10,7 +9,7 @@ from ..data.corpora import evenly_spaced, sentences
 from ..data.prepared_directory import TrainingData
 from ..evaluation.scores import paired_bootstrap, sacrebleu_score
 from ..evaluation.test_sets import TestSet
-from .scoring import BeamSearch, translate_test_set
+from .scoring import beam_searches, translate_test_set
 
 
 def held_out(data: TrainingData, split: str, languages: tuple[str, str], count: int | None = None) -> TestSet:
@@ -29,9 +28,7 @@ def validation_bleu(
 
     The model computes on its device, and is in evaluation mode afterwards.
     """
-    search = BeamSearch.default(model)
-    if num_beams is not None:
-        search = replace(search, num_beams=num_beams)
+    (search,) = beam_searches(model, [num_beams] if num_beams else None)
     lines = translate_test_set(model, tokenizer, sample, search, show_progress=False).lines
     return sacrebleu_score(lines, sample.references, sample.languages[1]).score
 
@@ -51,8 +48,8 @@ def choose_length_penalty(model: PreTrainedModel, penalties: Sequence[float], da
         lines = len(test_set.references)
         print(f"translating {lines:,} validation sentences with each length_penalty: {alphas}", flush=True)
     translations, scores, language = {}, {}, test_set.languages[1]
-    for alpha in penalties:
-        search = replace(BeamSearch.default(model), length_penalty=alpha)
+    for search in beam_searches(model, length_penalties=penalties):
+        alpha = search["length_penalty"]
         translations[alpha] = translate_test_set(model, data.tokenizer, test_set, search).lines
         scores[alpha] = sacrebleu_score(translations[alpha], test_set.references, language).score
         if is_main:

@@ -8,9 +8,8 @@ the result of a step independent of the processes:
 - gradients are added in the order of one fixed binary tree, even where its branches lie on different processes.
 
 Floating-point sums depend on their order, which rules out the all-reduce of `DistributedDataParallel`. The guarantee
-holds for one version of PyTorch, one type of processor and one number of threads, since PyTorch may otherwise choose
-other kernels; the trainer fixes the number of threads. On GPUs the kernels must also be deterministic
-(`full_determinism`).
+holds for one version of PyTorch and one type of processor, since PyTorch may otherwise choose other kernels. For the
+same reason a process has one thread on a CPU. On GPUs the kernels must also be deterministic (`full_determinism`).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -165,10 +164,10 @@ class MicroBatches(torch.utils.data.Dataset):
 
 @contextmanager
 def fixed_threads(args: VaswaniTrainingArguments) -> Iterator[None]:
-    """Fix PyTorch's number of CPU threads in elastic training, whose bits depend on it."""
+    """Use one CPU thread in elastic training, whose bits depend on their number."""
     before = torch.get_num_threads()
     if args.virtual_ranks is not None:
-        torch.set_num_threads(args.virtual_rank_threads)
+        torch.set_num_threads(1)
     try:
         yield
     finally:
