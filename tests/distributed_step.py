@@ -204,7 +204,7 @@ def masks_without_states(model: Model, tokenizer: VaswaniTokenizer, folder: Path
     if torch.distributed.get_rank() == 0:
         found = folder / "whole" / checkpoint.name
         shutil.copytree(found, checkpoint, ignore=shutil.ignore_patterns("rng_state_*"))
-        Manifest.from_files(checkpoint, step=RESUME_FROM).save(checkpoint)
+        Manifest.from_files(checkpoint, notes={"step": RESUME_FROM}).save(checkpoint)
     torch.distributed.barrier()
     masks = MaskRecorder()
     make_trainer(model, tokenizer, folder / "foreign", callbacks=[masks]).train(resume_from_checkpoint=str(checkpoint))

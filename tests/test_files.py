@@ -165,7 +165,7 @@ def test_a_manifest_finds_what_has_changed(tmp_path):
     files = [tmp_path / "a", tmp_path / "below" / "b"]
     for file in (*files, tmp_path / "config.json"):
         file.write_bytes(b"content")
-    Manifest.from_files(tmp_path, step=3).save(tmp_path)
+    Manifest.from_files(tmp_path, notes={"step": 3}).save(tmp_path)
     assert Manifest.load(tmp_path).notes == {"step": 3}
     (tmp_path / "config.json").write_text('{"alignment_heads": [[0, 1]]}', encoding="utf-8")  # may change
     assert find_damage(tmp_path) is None

@@ -169,7 +169,7 @@ def _writing(folder: Path, notes: dict[str, Json]) -> Iterator[Path]:
     """A directory that becomes a part, with a manifest."""
     with file_errors_as_os_error(f"prepared: cannot write {folder}"), atomic_directory(folder, "prepared") as staged:
         yield staged
-        Manifest.from_files(staged, **notes).save(staged)
+        Manifest.from_files(staged, notes=notes).save(staged)
 
 
 def _tags(args: DataArguments) -> list[str]:

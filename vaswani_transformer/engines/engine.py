@@ -90,7 +90,8 @@ def export_directory(
         raise FileExistsError(f"output: {output} is not an exported model, so it is kept; name another directory")
     with atomic_directory(output, replace=force) as directory:
         yield directory
-        Manifest.from_files(directory, has_config=True, is_export=True, **origin(model, tokenizer)).save(directory)
+        notes = {"is_export": True, **origin(model, tokenizer)}
+        Manifest.from_files(directory, notes=notes, has_config=True).save(directory)
 
 
 def origin(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, Json]:

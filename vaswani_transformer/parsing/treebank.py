@@ -94,7 +94,7 @@ def _write(directory: Path, options: TreebankOptions, origin: dict[str, Json]) -
         words = (row["translation"][options.source_language] for row in rows)
         tokenizer = VaswaniParsingTokenizer.train_with_labels(words, labels["train"].names, options.vocab_size)
         tokenizer.save_pretrained(staging / "tokenizer")
-        Manifest.from_files(staging, **origin).save(staging)
+        Manifest.from_files(staging, notes=origin).save(staging)
 
 
 def _write_corpus(path: Path, trees: Iterable[Tree], options: TreebankOptions) -> ParseLabels:

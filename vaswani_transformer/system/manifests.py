@@ -54,7 +54,11 @@ class Manifest:
 
     @classmethod
     def from_files(
-        cls, directory: Path, patterns: Iterable[str] = ("**/*",), *, has_config: bool = False, **notes: Json
+        cls,
+        directory: Path,
+        patterns: Iterable[str] = ("**/*",),
+        notes: Mapping[str, Json] | None = None,
+        has_config: bool = False,
     ) -> "Manifest":
         """Read the files of a directory and of its subdirectories, by default every one but config.json."""
         paths = {path for pattern in patterns for path in directory.glob(pattern) if path.is_file()}
@@ -64,7 +68,7 @@ class Manifest:
                 for path in sorted(paths)
                 if path.name != MANIFEST_NAME and (has_config or path.name != _CONFIG)
             },
-            notes,
+            {**(notes or {})},
         )
 
     @classmethod
