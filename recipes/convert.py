@@ -26,9 +26,8 @@ from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq,
 from vaswani_transformer.convert.from_transformers import from_fsmt, from_marian
 from vaswani_transformer.decoding.saved_model import open_model, require_finite
 from vaswani_transformer.options.arguments import option, refuse_unused
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.faults import exit_on_error
 from vaswani_transformer.system.files import atomic_directory
 from vaswani_transformer.system.manifests import MODEL_FILES, Manifest
 
@@ -58,8 +57,7 @@ TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGenerat
 
 
 def main() -> None:
-    (args,) = RecipeParser((ConvertArguments,)).parse()
-    with exit_on_error():
+    with recipe_options(ConvertArguments) as args:
         with atomic_directory(args.output) as directory:
             model, tokenizer = converted(args)
             model.save_pretrained(directory)

@@ -16,8 +16,7 @@ from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import COUNT, Interval, option
 from vaswani_transformer.options.decoding import ShownSearchArguments
-from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.system.faults import exit_on_error
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.files import require_new_file
 from vaswani_transformer.visualization.explorer import explore
 
@@ -40,8 +39,7 @@ class ExplorerArguments(ShownSearchArguments):
 
 
 def main() -> None:
-    (args,) = RecipeParser((ExplorerArguments,)).parse()
-    with exit_on_error():
+    with recipe_options(ExplorerArguments) as args:
         saved = open_model(args.model, model_type="vaswani")
         directions = Directions(saved.config)
         source = directions.tagged(args.source, directions.tag(None, args.target_language))

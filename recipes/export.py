@@ -37,9 +37,8 @@ from vaswani_transformer.engines.shortlist import learn_shortlist
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.model.languages_vaswani import Directions, language_tag, with_tag
 from vaswani_transformer.options.arguments import BEAMS, option, refuse_unused
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.faults import exit_on_error
 
 
 @dataclass
@@ -71,35 +70,30 @@ class ExportArguments:
 
 
 def main() -> None:
-    (args,) = RecipeParser((ExportArguments,)).parse()
-    with exit_on_error("repeat the command with --force"):
-        run(args)
-
-
-def run(args: ExportArguments) -> None:
-    export, positions, _ = import_exporter(args.to)
-    sentences, references = read_text(args.text, args.references) if args.text else ([], None)
-    saved = open_model(args.model, model_type="vaswani")
-    directions = Directions(saved.config)
-    tag = directions.tag(None, args.target_language)
-    sentences = [directions.tagged(sentence, tag) for sentence in sentences]
-    require_short(saved.tokenizer, sentences, saved.config.max_positions or positions)
-    model, tokenizer = saved.load(torch.float32), saved.tokenizer
-    if args.num_beams is not None:
-        model.generation_config.num_beams = args.num_beams
-    if args.num_beams == 1:  # transformers saves no fields that greedy search ignores
-        model.generation_config.length_penalty = model.generation_config.early_stopping = None
-    options: dict[str, object] = {}
-    if args.to == "ctranslate2":
-        options["quantization"] = args.quantization
-        options["shortlist"] = shortlist(args.shortlist, saved.config, tokenizer) if args.shortlist else None
-    output, report = export(model, tokenizer, args.output, force=args.force, **options), None
-    if sentences:
-        engine = open_engine(output, torch.device("cpu"))
-        file, (_, language) = next(output.glob("tokenizer.json"), None), directions.languages(tag)
-        report = parity_report(model, tokenizer, engine, sentences, references, file, language)
-        report.save(output / "parity.json")
-    show(args, output, report)
+    with recipe_options(ExportArguments, "repeat the command with --force") as args:
+        export, positions, _ = import_exporter(args.to)
+        sentences, references = read_text(args.text, args.references) if args.text else ([], None)
+        saved = open_model(args.model, model_type="vaswani")
+        directions = Directions(saved.config)
+        tag = directions.tag(None, args.target_language)
+        sentences = [directions.tagged(sentence, tag) for sentence in sentences]
+        require_short(saved.tokenizer, sentences, saved.config.max_positions or positions)
+        model, tokenizer = saved.load(torch.float32), saved.tokenizer
+        if args.num_beams is not None:
+            model.generation_config.num_beams = args.num_beams
+        if args.num_beams == 1:  # transformers saves no fields that greedy search ignores
+            model.generation_config.length_penalty = model.generation_config.early_stopping = None
+        options: dict[str, object] = {}
+        if args.to == "ctranslate2":
+            options["quantization"] = args.quantization
+            options["shortlist"] = shortlist(args.shortlist, saved.config, tokenizer) if args.shortlist else None
+        output, report = export(model, tokenizer, args.output, force=args.force, **options), None
+        if sentences:
+            engine = open_engine(output, torch.device("cpu"))
+            file, (_, language) = next(output.glob("tokenizer.json"), None), directions.languages(tag)
+            report = parity_report(model, tokenizer, engine, sentences, references, file, language)
+            report.save(output / "parity.json")
+        show(args, output, report)
 
 
 def require_short(tokenizer: PreTrainedTokenizerBase, sentences: list[str], positions: int) -> None:

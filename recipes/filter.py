@@ -33,11 +33,10 @@ from vaswani_transformer.evaluation.perplexity import nats_of_pairs
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import Interval, option
 from vaswani_transformer.options.decoding import DecodingArguments
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.files import atomic_directory, atomic_write, require_new_directory
 from vaswani_transformer.system.messages import errors_begin_with
 from vaswani_transformer.system.processes import main_process_first, on_main_process
@@ -87,18 +86,13 @@ class FilterRecord(Record):
 
 
 def main() -> None:
-    (args,) = RecipeParser((FilterArguments,)).parse()
-    with joined_processes(args.timeout_minutes, "repeat the command"):
-        run(args)
-
-
-def run(args: FilterArguments) -> None:
-    require_new_directory("output", args.output)
-    models = open_models(args)
-    with main_process_first():
-        corpus = load_parallel_corpus(args.corpus, *models[0].languages, columns=args.columns)
-    entropies = [cross_entropies(args, model, corpus) for model in models]
-    on_main_process(lambda: write(args, corpus, models[0].languages, entropies))
+    with recipe_options(FilterArguments, "repeat the command") as args:
+        require_new_directory("output", args.output)
+        models = open_models(args)
+        with main_process_first():
+            corpus = load_parallel_corpus(args.corpus, *models[0].languages, columns=args.columns)
+        entropies = [cross_entropies(args, model, corpus) for model in models]
+        on_main_process(lambda: write(args, corpus, models[0].languages, entropies))
 
 
 def open_models(args: FilterArguments) -> list[DirectedModel]:

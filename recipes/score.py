@@ -45,7 +45,7 @@ from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sac
 from vaswani_transformer.model.languages_vaswani import Directions, base_language
 from vaswani_transformer.options.arguments import ALPHA, BEAMS, option, refuse_unused
 from vaswani_transformer.options.decoding import DecodingArguments
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord
 from vaswani_transformer.runs.scoring import (
@@ -62,7 +62,6 @@ from vaswani_transformer.runs.scoring import (
     write_scores,
 )
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.messages import printable
 from vaswani_transformer.system.processes import on_main_process
 
@@ -122,8 +121,7 @@ class EvaluationArguments(DecodingArguments):
 
 
 def main() -> None:
-    (args,) = RecipeParser((EvaluationArguments,)).parse()
-    with joined_processes(args.timeout_minutes, "repeat the command"), ExitStack() as exit_stack:
+    with recipe_options(EvaluationArguments, "repeat the command") as args, ExitStack() as exit_stack:
         run(args, exit_stack)
 
 

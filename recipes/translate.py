@@ -51,9 +51,8 @@ from vaswani_transformer.decoding.line_translation import LineTranslator, open_m
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.options.arguments import COUNT, Precision, option
 from vaswani_transformer.options.decoding import TranslationArguments
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.console import ProgressBar
-from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.files import atomic_write, locked
 from vaswani_transformer.system.processes import on_main_process
 from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
@@ -86,8 +85,7 @@ class TranslateArguments(TranslationArguments):
 
 
 def main() -> None:
-    (args,) = RecipeParser((TranslateArguments,)).parse()
-    with joined_processes(args.timeout_minutes, ADVICE):
+    with recipe_options(TranslateArguments, ADVICE) as args:
         if PartialState().num_processes > 1 and (args.is_stream or args.shard is not None):
             raise ValueError("output: several processes can only translate a file into a file; start a single one")
         if args.is_stream:

@@ -13,8 +13,7 @@ from typing import Literal
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import COUNT, option
-from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.system.faults import exit_on_error
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.files import require_new_file
 from vaswani_transformer.visualization.figures import attention_view
 
@@ -43,8 +42,7 @@ class AttentionArguments:
 
 
 def main() -> None:
-    (args,) = RecipeParser((AttentionArguments,)).parse()
-    with exit_on_error():
+    with recipe_options(AttentionArguments) as args:
         saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
         directions = Directions(saved.config)
         source = directions.tagged(args.source, directions.tag(None, args.target_language))
