@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from rich.table import Table
 from transformers import AutoTokenizer, FSMTTokenizer, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniForConditionalGeneration
@@ -84,13 +83,14 @@ def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokeniz
     config, search = model.config, model.generation_config
     console = PlainConsole()
     console.print(f"{args.model} as a model of this package: {args.output}", soft_wrap=True)
-    table = Table("", "", show_header=False)
-    table.add_row("parameters", f"{model.num_parameters():,}")
-    table.add_row("layers", f"{config.encoder_layers} + {config.decoder_layers}, d_model {config.d_model}")
-    table.add_row("vocabulary", f"{config.vocab_size:,} source, {config.output_vocab_size:,} target")
-    table.add_row("tokenizer", type(tokenizer).__name__)
-    table.add_row("search", f"{search.num_beams or 1} beams")
-    console.print(table)
+    rows = {
+        "parameters": f"{model.num_parameters():,}",
+        "layers": f"{config.encoder_layers} + {config.decoder_layers}, d_model {config.d_model}",
+        "vocabulary": f"{config.vocab_size:,} source, {config.output_vocab_size:,} target",
+        "tokenizer": type(tokenizer).__name__,
+        "search": f"{search.num_beams or 1} beams",
+    }
+    console.print_table(("", ""), rows.items(), show_header=False)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from rich.table import Table
 from transformers import PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig
@@ -119,21 +118,16 @@ def show(args: ExportArguments, output: Path, report: ParityReport | None) -> No
     """Print a summary of the export and of the parity report."""
     console = PlainConsole()
     console.print(f"{args.model} for {args.to}: {output}", soft_wrap=True)
-    table = Table("", "", show_header=False)
-    table.add_row("weights", args.quantization or "float32")
     size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
-    table.add_row("size on disk", f"{size / 1e6:.1f} MB")
+    rows = {"weights": args.quantization or "float32", "size on disk": f"{size / 1e6:.1f} MB"}
     if report is not None:
         if report.same_tokens is not None:
-            table.add_row("same tokens by tokenizer.json", f"{report.same_tokens} of {report.lines}")
-        share = report.identical / report.lines
-        table.add_row("same hypotheses", f"{report.identical} of {report.lines} ({share:.2%})")
-        for kind, count in report.kinds.items():
-            table.add_row(f"differences: {kind.replace('_', ' ')}", str(count))
-        for name, bleu in (report.bleu or {}).items():
-            table.add_row(f"sacreBLEU, {name}", f"{bleu.score:.2f}")
-        table.add_row("all differences", str(output / "parity.json"))
-    console.print(table)
+            rows["same tokens by tokenizer.json"] = f"{report.same_tokens} of {report.lines}"
+        rows["same hypotheses"] = f"{report.identical} of {report.lines} ({report.identical / report.lines:.2%})"
+        rows |= {f"differences: {kind.replace('_', ' ')}": str(count) for kind, count in report.kinds.items()}
+        rows |= {f"sacreBLEU, {name}": f"{bleu.score:.2f}" for name, bleu in (report.bleu or {}).items()}
+        rows["all differences"] = str(output / "parity.json")
+    console.print_table(("", ""), rows.items(), show_header=False)
 
 
 if __name__ == "__main__":

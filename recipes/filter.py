@@ -23,7 +23,6 @@ from functools import partial
 
 import numpy as np
 from datasets import Dataset
-from rich.table import Table
 
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
@@ -143,11 +142,9 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
         atomic_write(directory / "removed.jsonl", json_lines(corpus, removed, languages, columns))
         record.save(directory / "filter.json")
     console = PlainConsole()
-    table = Table("cost", *languages, title="The costliest pairs")
-    for row in map(int, worst_first[record.useless :][:10]):
-        translation = corpus[row]["translation"]
-        table.add_row(f"{costs[row]:.2f}", *(translation[language] for language in languages))
-    console.print(table)
+    costliest = worst_first[record.useless :][:10].tolist()
+    rows = ([f"{costs[row]:.2f}", *map(corpus[row]["translation"].get, languages)] for row in costliest)
+    console.print_table(("cost", *languages), rows, title="The costliest pairs")
     console.print(f"{record.useless:,} pairs have a blank side or repeat another; they are removed first")
     console.print(f"{args.output}: {len(kept):,} pairs kept, {record.removed:,} removed")
 

@@ -14,7 +14,6 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from accelerate import PartialState
-from rich.table import Table
 
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding.saved_model import open_model
@@ -88,20 +87,21 @@ def main() -> None:
 
 
 def show(scores: ParserScores) -> None:
-    columns = ("counted", "sentences", "left out", "recall", "precision", "F1", "complete", "tags")
-    table = Table(*columns, title=f"Scores, in percent; {scores.repaired} parses repaired", caption=F1_DEFINITIONS)
     counted = {
         "all": scores.all_sentences,
         "up to 40 words": scores.up_to_40_words,
         "unseen": scores.unseen,
         "EVALB": scores.evalb,
     }
+    rows = []
     for name, score in counted.items():
         if score is not None:
             numbers = (score.recall, score.precision, score.f1, score.complete_match, score.tagging_accuracy)
             counts = (str(score.sentences), str(score.errors + score.skipped))
-            table.add_row(name, *counts, *(f"{number:.2f}" for number in numbers))
-    PlainConsole().print(table)
+            rows.append([name, *counts, *(f"{number:.2f}" for number in numbers)])
+    header = ("counted", "sentences", "left out", "recall", "precision", "F1", "complete", "tags")
+    title = f"Scores, in percent; {scores.repaired} parses repaired"
+    PlainConsole().print_table(header, rows, title=title, caption=F1_DEFINITIONS)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 
 from accelerate import PartialState
-from rich.table import Table
 from transformers import GenerationConfig, PreTrainedTokenizerBase
 
 from vaswani_transformer.data.corpora import evenly_spaced
@@ -200,15 +199,15 @@ def load_parser(directory: Path) -> VaswaniForConstituencyParsing:
 
 
 def show_results(record: ParsingRecord) -> None:
-    columns = ("set, parser", "F1", "EVALB's", "left out", "F1 of unseen", "complete", "repaired")
-    table = Table(*columns, title="Scores, in percent", caption=F1_DEFINITIONS)
+    rows = []
     for split, scores in record.scores.items():
         for name in ("free", "constrained", "right_branching"):
             parser = getattr(scores, name)
             whole, left_out = parser.all_sentences, parser.evalb.errors + parser.evalb.skipped
             row = [f"{whole.f1:.2f}", f"{parser.evalb.f1:.2f}", str(left_out), f"{parser.unseen.f1:.2f}"]
-            table.add_row(f"{split}, {name}", *row, f"{whole.complete_match:.2f}", str(parser.repaired))
-    PlainConsole().print(table)
+            rows.append([f"{split}, {name}", *row, f"{whole.complete_match:.2f}", str(parser.repaired)])
+    header = ("set, parser", "F1", "EVALB's", "left out", "F1 of unseen", "complete", "repaired")
+    PlainConsole().print_table(header, rows, title="Scores, in percent", caption=F1_DEFINITIONS)
 
 
 if __name__ == "__main__":
