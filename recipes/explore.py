@@ -13,7 +13,6 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from vaswani_transformer.decoding.saved_model import open_model
-from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import COUNT, Interval, option
 from vaswani_transformer.options.decoding import ShownSearchArguments
 from vaswani_transformer.options.parser import recipe_options
@@ -41,8 +40,7 @@ class ExplorerArguments(ShownSearchArguments):
 def main() -> None:
     with recipe_options(ExplorerArguments) as args:
         saved = open_model(args.model, model_type="vaswani")
-        directions = Directions(saved.config)
-        source = directions.tagged(args.source, directions.tag(None, args.target_language))
+        source = saved.tagged(args.source, args.target_language)
         options = {"alternatives": args.alternatives, "max_tokens": args.max_tokens, **args.generate_kwargs}
         explore(saved.load(), saved.tokenizer, source, args.target, show_progress=True, **options).save(args.output)
         print(f"{args.output}: {Path(args.output).stat().st_size / 1000:.0f} kB; open it in a browser")

@@ -34,7 +34,7 @@ from vaswani_transformer.engines.exported_model import import_exporter, open_eng
 from vaswani_transformer.engines.parity import ParityReport, parity_report
 from vaswani_transformer.engines.shortlist import learn_shortlist
 from vaswani_transformer.evaluation.test_sets import read_text
-from vaswani_transformer.model.languages_vaswani import Directions, language_tag, with_tag
+from vaswani_transformer.model.languages_vaswani import language_tag, with_tag
 from vaswani_transformer.options.arguments import BEAMS, option, refuse_unused
 from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.console import PlainConsole
@@ -73,9 +73,7 @@ def main() -> None:
         export, positions, _ = import_exporter(args.to)
         sentences, references = read_text(args.text, args.references) if args.text else ([], None)
         saved = open_model(args.model, model_type="vaswani")
-        directions = Directions(saved.config)
-        tag = directions.tag(None, args.target_language)
-        sentences = [directions.tagged(sentence, tag) for sentence in sentences]
+        sentences = [saved.tagged(sentence, args.target_language) for sentence in sentences]
         require_short(saved.tokenizer, sentences, saved.config.max_positions or positions)
         model, tokenizer = saved.load(torch.float32), saved.tokenizer
         if args.num_beams is not None:
@@ -89,7 +87,8 @@ def main() -> None:
         output, report = export(model, tokenizer, args.output, force=args.force, **options), None
         if sentences:
             engine = open_engine(output, torch.device("cpu"))
-            file, (_, language) = next(output.glob("tokenizer.json"), None), directions.languages(tag)
+            file = next(output.glob("tokenizer.json"), None)
+            language = args.target_language or saved.config.target_language
             report = parity_report(model, tokenizer, engine, sentences, references, file, language)
             report.save(output / "parity.json")
         show(args, output, report)

@@ -11,7 +11,6 @@ from dataclasses import MISSING, dataclass
 from typing import Literal
 
 from vaswani_transformer.decoding.saved_model import open_model
-from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import COUNT, option
 from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.files import require_new_file
@@ -44,8 +43,7 @@ class AttentionArguments:
 def main() -> None:
     with recipe_options(AttentionArguments) as args:
         saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
-        directions = Directions(saved.config)
-        source = directions.tagged(args.source, directions.tag(None, args.target_language))
+        source = saved.tagged(args.source, args.target_language)
         chosen = {"kind": args.kind, "layer": args.layer, "heads": args.heads, "words": args.words}
         picture = attention_view(saved.load(), saved.tokenizer, source, args.target, merge=args.merge_words, **chosen)
         picture.save(args.output)
