@@ -9,16 +9,15 @@ model, its tokenizer and model card, `all_results.json`, `parses.test.txt` and a
 signals and `--resume` are handled as in train_wmt.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
 from accelerate import PartialState
-from transformers import GenerationConfig, PreTrainedTokenizerBase
+from transformers import GenerationConfig
 
-from vaswani_transformer.data.corpora import evenly_spaced
 from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
@@ -30,7 +29,6 @@ from vaswani_transformer.options.training import ModelArguments, RecipeTrainingA
 from vaswani_transformer.parsing.model_card import write_parsing_card
 from vaswani_transformer.parsing.scoring import (
     F1_DEFINITIONS,
-    CheckpointF1,
     ParsingRecord,
     ParsingSplit,
     parse_corpus,
@@ -41,7 +39,6 @@ from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.launcher import start_processes
 from vaswani_transformer.system.processes import main_process_first
-from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
 @dataclass(frozen=True)
@@ -59,12 +56,6 @@ class ParsingArguments(PreparationOptions, TreebankOptions):
     length_penalty: float = option(0.3, "Alpha of the search (6.3).", ALPHA, decides=None)
     max_new_tokens_over_source: int = option(
         300, "Longest parse: sub-words of the sentence plus this many labels.", COUNT, decides=None
-    )
-    curve_sentences: int = option(
-        0,
-        "Sentences of validation on which ten of the checkpoints are scored at the end.",
-        Interval(minimum=0),
-        decides=None,
     )
 
 
@@ -107,12 +98,8 @@ def train_and_score(
     parses: dict[str, list[Parse]] = {}
     for name, (split, directory) in run.models_to_score(data.text).items():
         scores[name], parses[name] = score_split(directory, data, split, gold[split])
-    curve = None
-    if data_args.curve_sentences:
-        sample = gold["validation"].sample(data_args.curve_sentences)
-        curve = f1_by_step(checkpoints_to_average(args.output_dir), data.tokenizer, sample)
     if trainer.is_world_process_zero():
-        record = ParsingRecord(**{**vars(results), "curve": curve, **scores})
+        record = ParsingRecord(**{**vars(results), **scores})
         texts = {f"parses.{name}.txt": [parse.tree for parse in each] for name, each in parses.items()}
         run.write_results(trainer, record, texts, write_parsing_card)
         with suppress(OSError):  # standard output may be full or closed; all results are in files
@@ -126,8 +113,6 @@ def refuse_unused_options(
     """Refuse options of translation that have no effect here, and those that lack another."""
     if not data_args.train:
         raise ValueError("train: give a treebank to train on, such as `train: [wsj-02-21.mrg]`")
-    if data_args.curve_sentences and not data_args.validation:
-        raise ValueError("curve_sentences: there is no validation set; give validation, or leave it out")
     for arguments in (model_args, args):
         refuse_unused(arguments, REFUSED)
 
@@ -180,17 +165,6 @@ def right_branching(words: Sequence[str]) -> Parse:
     for word in reversed(words[:-1]):
         tree = f"(NP (NN {word}) {tree})"
     return Parse(f"(TOP (S {tree}))", 0)
-
-
-def f1_by_step(
-    checkpoints: Mapping[int, Path], tokenizer: PreTrainedTokenizerBase, gold: GoldTrees
-) -> list[CheckpointF1]:
-    """Greedily decoded F1 of ten of the checkpoints, by step. Collective."""
-    steps, curve = [*checkpoints], []
-    for step in (steps[index] for index in evenly_spaced(len(steps), 10)):
-        parses = parse_corpus(load_parser(checkpoints[step]), tokenizer, gold.sentences, num_beams=1)
-        curve.append(CheckpointF1(step, len(gold.trees), score_parser(gold.trees, parses).all_sentences.f1))
-    return curve
 
 
 def load_parser(directory: Path) -> VaswaniForConstituencyParsing:

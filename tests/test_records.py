@@ -25,7 +25,8 @@ def test_a_published_file_is_the_same_when_it_is_saved_again(name, tmp_path):
     path = REPOSITORY / "model_cards" / name
     PUBLISHED[name].load(path).save(tmp_path / "saved.json")
     published = json.loads(path.read_text("utf-8"))
-    published.pop("others", None)  # parsers that an earlier version compared
+    for name in ("others", "curve"):  # an earlier version of train_parsing.py wrote them
+        published.pop(name, None)
     assert json.loads((tmp_path / "saved.json").read_text("utf-8")) == published
 
 

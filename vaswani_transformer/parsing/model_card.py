@@ -85,7 +85,6 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
         trained_on=trained_on,
         trees=trees,
         repository=record.run.repository,
-        curve=record.curve,
         training_section=training_section(
             record, picture, PAPER_PARSING_SETTINGS, "section 6.3 of the paper; code: its authors'", trained_on
         ),
