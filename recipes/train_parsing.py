@@ -9,7 +9,6 @@ model, its tokenizer and model card, `all_results.json`, `parses.test.txt` and a
 signals and `--resume` are handled as in train_wmt.py.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
@@ -144,38 +143,22 @@ def set_search(search: GenerationConfig, data_args: ParsingArguments) -> None:
 
 def score_split(directory: Path, data: TrainingData, split: str, gold: GoldTrees) -> tuple[ParsingSplit, list[Parse]]:
     """Scores of a saved model, free and constrained, and its constrained parses. Collective."""
-    model, tokenizer = load_parser(directory), data.tokenizer
+    model = VaswaniForConstituencyParsing.from_pretrained(directory, trust_remote_code=False).to(PartialState().device)
+    tokenizer = data.tokenizer
     free = parse_corpus(model, tokenizer, gold.sentences)
     constrained = parse_corpus(model, tokenizer, gold.sentences, constrained=True)
     scores = ParsingSplit(
         perplexity=perplexity(model, tokenizer, data.encoded[split]),
         free=score_parser(gold.trees, free, gold.seen),
         constrained=score_parser(gold.trees, constrained, gold.seen),
-        right_branching=score_parser(gold.trees, [right_branching(words) for words in gold.sentences], gold.seen),
     )
     return scores, constrained
-
-
-def right_branching(words: Sequence[str]) -> Parse:
-    """The trivial baseline: a noun phrase of all words, then of all but the first, and so on, in a sentence.
-
-    Every word is tagged NN.
-    """
-    tree = f"(NP (NN {words[-1]}))"
-    for word in reversed(words[:-1]):
-        tree = f"(NP (NN {word}) {tree})"
-    return Parse(f"(TOP (S {tree}))", 0)
-
-
-def load_parser(directory: Path) -> VaswaniForConstituencyParsing:
-    model = VaswaniForConstituencyParsing.from_pretrained(directory, trust_remote_code=False)
-    return model.to(PartialState().device)
 
 
 def show_results(record: ParsingRecord) -> None:
     rows = []
     for split, scores in record.scores.items():
-        for name in ("free", "constrained", "right_branching"):
+        for name in ("free", "constrained"):
             parser = getattr(scores, name)
             whole, left_out = parser.all_sentences, parser.evalb.errors + parser.evalb.skipped
             row = [f"{whole.f1:.2f}", f"{parser.evalb.f1:.2f}", str(left_out), f"{parser.unseen.f1:.2f}"]

@@ -25,8 +25,9 @@ def test_a_published_file_is_the_same_when_it_is_saved_again(name, tmp_path):
     path = REPOSITORY / "model_cards" / name
     PUBLISHED[name].load(path).save(tmp_path / "saved.json")
     published = json.loads(path.read_text("utf-8"))
-    for name in ("others", "curve"):  # an earlier version of train_parsing.py wrote them
+    for name in ("others", "curve"):  # an earlier version of train_parsing.py wrote these
         published.pop(name, None)
+    published.get("validation", {}).pop("right_branching", None)
     assert json.loads((tmp_path / "saved.json").read_text("utf-8")) == published
 
 

@@ -54,7 +54,6 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
         assert scores.constrained.unseen == scores.constrained.all_sentences
         assert scores.constrained.repairs == 0
         assert scores.constrained.all_sentences.errors == 0
-        assert scores.right_branching.all_sentences.recall == pytest.approx(100 / 3)  # S, of S, NP and VP
     trees = [Tree.fromstring(line) for line in (directory / "parses.test.txt").read_text("utf-8").splitlines()]
     assert [tree.leaves() for tree in trees] == [["The", "cat", verb, "."] for verb in VERBS]
     parser = pipeline("constituency-parsing", model=str(directory))

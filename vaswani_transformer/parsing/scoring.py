@@ -55,13 +55,11 @@ class ParsingSplit(CorpusScores):
         perplexity: The perplexity per gold label.
         free: The search among all sequences, repaired.
         constrained: The search among well-formed parses.
-        right_branching: The trivial baseline.
     """
 
     perplexity: Perplexity
     free: ParserScores
     constrained: ParserScores
-    right_branching: ParserScores
 
     @property
     def metrics(self) -> dict[str, float]:
