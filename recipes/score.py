@@ -22,9 +22,9 @@ Beams and alphas on the development set; two systems, models or files, with pair
     python recipes/score.py --model runs/demo --test_set wmt13 --num_beams 1 2 4 8 --length_penalty 0.0 0.3 0.6 0.9
     accelerate launch recipes/score.py --model runs/big --compare runs/base --test_set wmt14/full
 
-The output directory then has `results.json`, `translations.txt`, `bleu_by_source_length.png`, `robustness.png` if
-requested and, after a sweep, `sweep.png`. The translations are from the search with the highest BLEU as in the paper,
-in languages without spaces between words with the highest sacreBLEU.
+The output directory then has `results.json`, `translations.txt`, `bleu_by_source_length.png` and, if requested,
+`confidence.png` and `robustness.png`. The translations are from the search with the highest BLEU as in the paper, in
+languages without spaces between words with the highest sacreBLEU.
 """
 
 from contextlib import ExitStack

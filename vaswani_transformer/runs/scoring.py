@@ -22,13 +22,13 @@ from ..model.languages_vaswani import Directions, has_words, writes_spaces
 from ..model.scores_vaswani import TranslationScore, encodes_targets
 from ..system.console import PlainConsole
 from ..system.files import locked
-from .plots import plot_bleu_by_source_length, plot_confidence, plot_robustness, plot_sweep
+from .plots import plot_bleu_by_source_length, plot_confidence, plot_robustness
 from .records import Provenance, ScoredTestSet, ScoreRecord
 
 
 # The translations of the first and the second system.
 _TRANSLATIONS = ("translations.txt", "translations.compare.txt")
-_PLOTS = ("bleu_by_source_length.png", "sweep.png", "confidence.png", "robustness.png")
+_PLOTS = ("bleu_by_source_length.png", "confidence.png", "robustness.png")
 
 
 @dataclass(frozen=True)
@@ -209,11 +209,9 @@ def write_scores(directory: Path, record: ScoreRecord, translations: Mapping[str
         if scores.num_beams is not None:
             text = "".join(line + "\n" for line in translations[system])
             (directory / name).write_text(text, encoding="utf-8")
-    lengths, sweep, confidence, changes = (directory / name for name in _PLOTS)
+    lengths, confidence, changes = (directory / name for name in _PLOTS)
     if groups := {name: each.by_source_length for name, each in record.systems.items() if each.by_source_length}:
         plot_bleu_by_source_length(groups, lengths)
-    if record.sweep:
-        plot_sweep(record.sweep, sweep)
     if record.confidence:
         plot_confidence(record.confidence, confidence)
     if record.robustness:
