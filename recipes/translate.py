@@ -39,7 +39,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -145,7 +144,6 @@ def translate_file(args: TranslateArguments) -> None:
             if args.precision == "auto" and translation.is_new:
                 args.precision = choose_precision(args, translation)
             missing = translation.begin()
-            name_faster_engine(args, translation.models[0].config.model_type, len(translation.lines))
             if finished := translation.count - len(missing):
                 print(f"{finished} of {translation.count} shards are finished already; continuing", file=sys.stderr)
             return missing, args.precision
@@ -160,15 +158,6 @@ def translate_file(args: TranslateArguments) -> None:
             state.wait_for_everyone()
         if state.is_main_process:
             translation.collect()
-
-
-def name_faster_engine(args: TranslateArguments, model_type: str, lines: int) -> None:
-    """Say that CTranslate2 would be faster, where it is installed and could take the place of the model."""
-    is_plain = not (args.engine or args.ensemble or args.do_sample or args.force_words)
-    could = is_plain and model_type == "vaswani" and PartialState().device.type == "cpu"
-    if could and lines >= WORTH_MEASURING and find_spec("ctranslate2"):
-        line = "--engine ctranslate2 is faster on this processor; with several beams, some translations differ"
-        print(line, file=sys.stderr)
 
 
 def choose_precision(args: TranslateArguments, translation: ShardedTranslation) -> Precision:
