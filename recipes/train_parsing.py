@@ -26,13 +26,7 @@ from vaswani_transformer.options.data import DataArguments, PreparationOptions, 
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.parsing.model_card import write_parsing_card
-from vaswani_transformer.parsing.scoring import (
-    F1_DEFINITIONS,
-    ParsingRecord,
-    ParsingSplit,
-    parse_corpus,
-    score_parser,
-)
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParsingRecord, ParsingSplit, parse_corpus, score_parser
 from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
