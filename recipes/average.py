@@ -15,8 +15,7 @@ from vaswani_transformer import average_checkpoints
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.model.configuration_vaswani import drop_measurements
 from vaswani_transformer.options.arguments import COUNT, option
-from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.system.faults import exit_on_error
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.files import atomic_directory
 from vaswani_transformer.system.manifests import MODEL_FILES, Manifest
 from vaswani_transformer.training.averaging import checkpoints_to_average
@@ -56,8 +55,7 @@ class AverageArguments:
 
 
 def main() -> None:
-    (args,) = RecipeParser((AverageArguments,)).parse()
-    with exit_on_error():
+    with recipe_options(AverageArguments) as args:
         with atomic_directory(args.output) as directory:
             checkpoints = args.directories()
             weights = average_checkpoints(checkpoints)

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from rich.table import Table
 from transformers import AutoTokenizer, FSMTTokenizer, PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniForConditionalGeneration
@@ -26,9 +25,8 @@ from vaswani_transformer.convert.fairseq import fairseq_tokenizer, from_fairseq,
 from vaswani_transformer.convert.from_transformers import from_fsmt, from_marian
 from vaswani_transformer.decoding.saved_model import open_model, require_finite
 from vaswani_transformer.options.arguments import option, refuse_unused
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.faults import exit_on_error
 from vaswani_transformer.system.files import atomic_directory
 from vaswani_transformer.system.manifests import MODEL_FILES, Manifest
 
@@ -58,8 +56,7 @@ TRANSFORMERS: dict[str, tuple[type, Callable[[Any], VaswaniForConditionalGenerat
 
 
 def main() -> None:
-    (args,) = RecipeParser((ConvertArguments,)).parse()
-    with exit_on_error():
+    with recipe_options(ConvertArguments) as args:
         with atomic_directory(args.output) as directory:
             model, tokenizer = converted(args)
             model.save_pretrained(directory)
@@ -86,13 +83,14 @@ def show(args: ConvertArguments, model: VaswaniForConditionalGeneration, tokeniz
     config, search = model.config, model.generation_config
     console = PlainConsole()
     console.print(f"{args.model} as a model of this package: {args.output}", soft_wrap=True)
-    table = Table("", "", show_header=False)
-    table.add_row("parameters", f"{model.num_parameters():,}")
-    table.add_row("layers", f"{config.encoder_layers} + {config.decoder_layers}, d_model {config.d_model}")
-    table.add_row("vocabulary", f"{config.vocab_size:,} source, {config.output_vocab_size:,} target")
-    table.add_row("tokenizer", type(tokenizer).__name__)
-    table.add_row("search", f"{search.num_beams or 1} beams")
-    console.print(table)
+    rows = {
+        "parameters": f"{model.num_parameters():,}",
+        "layers": f"{config.encoder_layers} + {config.decoder_layers}, d_model {config.d_model}",
+        "vocabulary": f"{config.vocab_size:,} source, {config.output_vocab_size:,} target",
+        "tokenizer": type(tokenizer).__name__,
+        "search": f"{search.num_beams or 1} beams",
+    }
+    console.print_table(("", ""), rows.items(), show_header=False)
 
 
 if __name__ == "__main__":

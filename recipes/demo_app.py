@@ -15,9 +15,8 @@ from accelerate import PartialState
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.options.arguments import Interval, option
 from vaswani_transformer.options.decoding import ShownSearchArguments
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.runs.records import RunRecord
-from vaswani_transformer.system.faults import exit_on_error
 
 
 @dataclass
@@ -40,8 +39,7 @@ def card(record: RunRecord | None, target_language: str | None) -> tuple[str, li
 
 
 def main() -> None:
-    (args,) = RecipeParser((DemoArguments,)).parse()
-    with exit_on_error():
+    with recipe_options(DemoArguments) as args:
         saved = open_model(args.model, model_type="vaswani")
         from vaswani_transformer.visualization.demo import LOOK, demo_page  # optional, and imports for seconds
 

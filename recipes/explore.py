@@ -13,11 +13,9 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from vaswani_transformer.decoding.saved_model import open_model
-from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import COUNT, Interval, option
 from vaswani_transformer.options.decoding import ShownSearchArguments
-from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.system.faults import exit_on_error
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.files import require_new_file
 from vaswani_transformer.visualization.explorer import explore
 
@@ -40,11 +38,9 @@ class ExplorerArguments(ShownSearchArguments):
 
 
 def main() -> None:
-    (args,) = RecipeParser((ExplorerArguments,)).parse()
-    with exit_on_error():
+    with recipe_options(ExplorerArguments) as args:
         saved = open_model(args.model, model_type="vaswani")
-        directions = Directions(saved.config)
-        source = directions.tagged(args.source, directions.tag(None, args.target_language))
+        source = saved.tagged(args.source, args.target_language)
         options = {"alternatives": args.alternatives, "max_tokens": args.max_tokens, **args.generate_kwargs}
         explore(saved.load(), saved.tokenizer, source, args.target, show_progress=True, **options).save(args.output)
         print(f"{args.output}: {Path(args.output).stat().st_size / 1000:.0f} kB; open it in a browser")

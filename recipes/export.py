@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from rich.table import Table
 from transformers import PreTrainedTokenizerBase
 
 from vaswani_transformer import VaswaniConfig
@@ -35,11 +34,10 @@ from vaswani_transformer.engines.exported_model import import_exporter, open_eng
 from vaswani_transformer.engines.parity import ParityReport, parity_report
 from vaswani_transformer.engines.shortlist import learn_shortlist
 from vaswani_transformer.evaluation.test_sets import read_text
-from vaswani_transformer.model.languages_vaswani import Directions, language_tag, with_tag
+from vaswani_transformer.model.languages_vaswani import language_tag, with_tag
 from vaswani_transformer.options.arguments import BEAMS, option, refuse_unused
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.faults import exit_on_error
 
 
 @dataclass
@@ -71,35 +69,29 @@ class ExportArguments:
 
 
 def main() -> None:
-    (args,) = RecipeParser((ExportArguments,)).parse()
-    with exit_on_error("repeat the command with --force"):
-        run(args)
-
-
-def run(args: ExportArguments) -> None:
-    exporter = import_exporter(args.to)
-    sentences, references = read_text(args.text, args.references) if args.text else ([], None)
-    saved = open_model(args.model, model_type="vaswani")
-    directions = Directions(saved.config)
-    tag = directions.tag(None, args.target_language)
-    sentences = [directions.tagged(sentence, tag) for sentence in sentences]
-    require_short(saved.tokenizer, sentences, saved.config.max_positions or exporter.POSITIONS)
-    model, tokenizer = saved.load(torch.float32), saved.tokenizer
-    if args.num_beams is not None:
-        model.generation_config.num_beams = args.num_beams
-    if args.num_beams == 1:  # transformers saves no fields that greedy search ignores
-        model.generation_config.length_penalty = model.generation_config.early_stopping = None
-    options: dict[str, object] = {}
-    if args.to == "ctranslate2":
-        options["quantization"] = args.quantization
-        options["shortlist"] = shortlist(args.shortlist, saved.config, tokenizer) if args.shortlist else None
-    output, report = exporter.export(model, tokenizer, args.output, force=args.force, **options), None
-    if sentences:
-        engine = open_engine(output, torch.device("cpu"))
-        file, (_, language) = next(output.glob("tokenizer.json"), None), directions.languages(tag)
-        report = parity_report(model, tokenizer, engine, sentences, references, file, language)
-        report.save(output / "parity.json")
-    show(args, output, report)
+    with recipe_options(ExportArguments, "repeat the command with --force") as args:
+        exporter = import_exporter(args.to)
+        sentences, references = read_text(args.text, args.references) if args.text else ([], None)
+        saved = open_model(args.model, model_type="vaswani")
+        sentences = [saved.tagged(sentence, args.target_language) for sentence in sentences]
+        require_short(saved.tokenizer, sentences, saved.config.max_positions or exporter.POSITIONS)
+        model, tokenizer = saved.load(torch.float32), saved.tokenizer
+        if args.num_beams is not None:
+            model.generation_config.num_beams = args.num_beams
+        if args.num_beams == 1:  # transformers saves no fields that greedy search ignores
+            model.generation_config.length_penalty = model.generation_config.early_stopping = None
+        options: dict[str, object] = {}
+        if args.to == "ctranslate2":
+            options["quantization"] = args.quantization
+            options["shortlist"] = shortlist(args.shortlist, saved.config, tokenizer) if args.shortlist else None
+        output, report = exporter.export(model, tokenizer, args.output, force=args.force, **options), None
+        if sentences:
+            engine = open_engine(output, torch.device("cpu"))
+            file = next(output.glob("tokenizer.json"), None)
+            language = args.target_language or saved.config.target_language
+            report = parity_report(model, tokenizer, engine, sentences, references, file, language)
+            report.save(output / "parity.json")
+        show(args, output, report)
 
 
 def require_short(tokenizer: PreTrainedTokenizerBase, sentences: list[str], positions: int) -> None:
@@ -125,21 +117,16 @@ def show(args: ExportArguments, output: Path, report: ParityReport | None) -> No
     """Print a summary of the export and of the parity report."""
     console = PlainConsole()
     console.print(f"{args.model} for {args.to}: {output}", soft_wrap=True)
-    table = Table("", "", show_header=False)
-    table.add_row("weights", args.quantization or "float32")
     size = sum(path.stat().st_size for path in output.rglob("*") if path.is_file())
-    table.add_row("size on disk", f"{size / 1e6:.1f} MB")
+    rows = {"weights": args.quantization or "float32", "size on disk": f"{size / 1e6:.1f} MB"}
     if report is not None:
         if report.same_tokens is not None:
-            table.add_row("same tokens by tokenizer.json", f"{report.same_tokens} of {report.lines}")
-        share = report.identical / report.lines
-        table.add_row("same hypotheses", f"{report.identical} of {report.lines} ({share:.2%})")
-        for kind, count in report.kinds.items():
-            table.add_row(f"differences: {kind.replace('_', ' ')}", str(count))
-        for name, bleu in (report.bleu or {}).items():
-            table.add_row(f"sacreBLEU, {name}", f"{bleu.score:.2f}")
-        table.add_row("all differences", str(output / "parity.json"))
-    console.print(table)
+            rows["same tokens by tokenizer.json"] = f"{report.same_tokens} of {report.lines}"
+        rows["same hypotheses"] = f"{report.identical} of {report.lines} ({report.identical / report.lines:.2%})"
+        rows |= {f"differences: {kind.replace('_', ' ')}": str(count) for kind, count in report.kinds.items()}
+        rows |= {f"sacreBLEU, {name}": f"{bleu.score:.2f}" for name, bleu in (report.bleu or {}).items()}
+        rows["all differences"] = str(output / "parity.json")
+    console.print_table(("", ""), rows.items(), show_header=False)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ from functools import partial
 
 import numpy as np
 from datasets import Dataset
-from rich.table import Table
 
 from vaswani_transformer.data.cleaning import encode_corpus
 from vaswani_transformer.data.corpora import load_parallel_corpus
@@ -33,11 +32,10 @@ from vaswani_transformer.evaluation.perplexity import nats_of_pairs
 from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import Interval, option
 from vaswani_transformer.options.decoding import DecodingArguments
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.files import atomic_directory, atomic_write, require_new_directory
 from vaswani_transformer.system.messages import errors_begin_with
 from vaswani_transformer.system.processes import main_process_first, on_main_process
@@ -87,18 +85,13 @@ class FilterRecord(Record):
 
 
 def main() -> None:
-    (args,) = RecipeParser((FilterArguments,)).parse()
-    with joined_processes(args.timeout_minutes, "repeat the command"):
-        run(args)
-
-
-def run(args: FilterArguments) -> None:
-    require_new_directory("output", args.output)
-    models = open_models(args)
-    with main_process_first():
-        corpus = load_parallel_corpus(args.corpus, *models[0].languages, columns=args.columns)
-    entropies = [cross_entropies(args, model, corpus) for model in models]
-    on_main_process(lambda: write(args, corpus, models[0].languages, entropies))
+    with recipe_options(FilterArguments, "repeat the command") as args:
+        require_new_directory("output", args.output)
+        models = open_models(args)
+        with main_process_first():
+            corpus = load_parallel_corpus(args.corpus, *models[0].languages, columns=args.columns)
+        entropies = [cross_entropies(args, model, corpus) for model in models]
+        on_main_process(lambda: write(args, corpus, models[0].languages, entropies))
 
 
 def open_models(args: FilterArguments) -> list[DirectedModel]:
@@ -149,11 +142,9 @@ def write(args: FilterArguments, corpus: Dataset, languages: tuple[str, str], en
         atomic_write(directory / "removed.jsonl", json_lines(corpus, removed, languages, columns))
         record.save(directory / "filter.json")
     console = PlainConsole()
-    table = Table("cost", *languages, title="The costliest pairs")
-    for row in map(int, worst_first[record.useless :][:10]):
-        translation = corpus[row]["translation"]
-        table.add_row(f"{costs[row]:.2f}", *(translation[language] for language in languages))
-    console.print(table)
+    costliest = worst_first[record.useless :][:10].tolist()
+    rows = ([f"{costs[row]:.2f}", *map(corpus[row]["translation"].get, languages)] for row in costliest)
+    console.print_table(("cost", *languages), rows, title="The costliest pairs")
     console.print(f"{record.useless:,} pairs have a blank side or repeat another; they are removed first")
     console.print(f"{args.output}: {len(kept):,} pairs kept, {record.removed:,} removed")
 

@@ -14,19 +14,17 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 
 from accelerate import PartialState
-from rich.table import Table
 
 from vaswani_transformer.data.text_files import read_lines
 from vaswani_transformer.decoding.saved_model import open_model
 from vaswani_transformer.model.parsing_vaswani import VaswaniParsingConfig, split_words
 from vaswani_transformer.options.arguments import option, refuse_unused
 from vaswani_transformer.options.decoding import DecodingArguments, SearchArguments
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParserScores, parse_corpus, score_parser
 from vaswani_transformer.parsing.treebank import read_treebank
 from vaswani_transformer.parsing.trees import tree_in_one_line
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.files import atomic_write, require_new_file
 
 
@@ -63,39 +61,32 @@ class ParsingArguments(DecodingArguments, SearchArguments):
 
 
 def main() -> None:
-    (args,) = RecipeParser((ParsingArguments,)).parse()
-    with joined_processes(args.timeout_minutes, "repeat the command"):
-        run(args)
-
-
-def run(args: ParsingArguments) -> None:
-    gold, seen = None, None
-    if args.gold is None:
-        divide = str.split if args.is_split_into_words else split_words
-        sentences = [divide(line) for line in read_lines(Path(args.input))]
-    else:
-        gold = [*read_treebank(args.gold, "gold")]
-        sentences = [tree.leaves() for tree in gold]
-        if args.train is not None:
-            seen = {tree_in_one_line(tree) for file in args.train for tree in read_treebank(file, "train")}
-    saved = open_model(args.model, task=VaswaniParsingConfig.task, trust_remote_code=args.trust_remote_code)
-    filled = [words for words in sentences if words]
-    model = saved.load_to_decode(args.precision)
-    options = {"tokens_per_batch": args.tokens_per_batch, "constrained": args.constrained, **args.generate_kwargs}
-    parses = parse_corpus(model, saved.tokenizer, filled, **options)
-    if PartialState().is_main_process:
-        trees = iter([parse.tree for parse in parses])
-        lines = [next(trees) if words else "" for words in sentences]
-        atomic_write(args.output, "".join(line + "\n" for line in lines))
-        if gold is not None:
-            scores = score_parser([tree_in_one_line(tree) for tree in gold], parses, seen)
-            scores.save(args.record)
-            show(scores)
+    with recipe_options(ParsingArguments, "repeat the command") as args:
+        gold, seen = None, None
+        if args.gold is None:
+            divide = str.split if args.is_split_into_words else split_words
+            sentences = [divide(line) for line in read_lines(Path(args.input))]
+        else:
+            gold = [*read_treebank(args.gold, "gold")]
+            sentences = [tree.leaves() for tree in gold]
+            if args.train is not None:
+                seen = {tree_in_one_line(tree) for file in args.train for tree in read_treebank(file, "train")}
+        saved = open_model(args.model, task=VaswaniParsingConfig.task, trust_remote_code=args.trust_remote_code)
+        filled = [words for words in sentences if words]
+        model = saved.load_to_decode(args.precision)
+        options = {"tokens_per_batch": args.tokens_per_batch, "constrained": args.constrained, **args.generate_kwargs}
+        parses = parse_corpus(model, saved.tokenizer, filled, **options)
+        if PartialState().is_main_process:
+            trees = iter([parse.tree for parse in parses])
+            lines = [next(trees) if words else "" for words in sentences]
+            atomic_write(args.output, "".join(line + "\n" for line in lines))
+            if gold is not None:
+                scores = score_parser([tree_in_one_line(tree) for tree in gold], parses, seen)
+                scores.save(args.record)
+                show(scores)
 
 
 def show(scores: ParserScores) -> None:
-    columns = ("counted", "sentences", "left out", "recall", "precision", "F1", "complete", "tags")
-    table = Table(*columns, title=f"Scores, in percent; {scores.repaired} parses repaired", caption=F1_DEFINITIONS)
     counted = {
         "all": scores.all_sentences,
         "up to 40 words": scores.up_to_40_words,
@@ -103,12 +94,15 @@ def show(scores: ParserScores) -> None:
         "EVALB": scores.evalb,
         "EVALB, unseen": scores.unseen_evalb,
     }
+    rows = []
     for name, score in counted.items():
         if score is not None:
             numbers = (score.recall, score.precision, score.f1, score.complete_match, score.tagging_accuracy)
             counts = (str(score.sentences), str(score.errors + score.skipped))
-            table.add_row(name, *counts, *(f"{number:.2f}" for number in numbers))
-    PlainConsole().print(table)
+            rows.append([name, *counts, *(f"{number:.2f}" for number in numbers)])
+    header = ("counted", "sentences", "left out", "recall", "precision", "F1", "complete", "tags")
+    title = f"Scores, in percent; {scores.repaired} parses repaired"
+    PlainConsole().print_table(header, rows, title=title, caption=F1_DEFINITIONS)
 
 
 if __name__ == "__main__":

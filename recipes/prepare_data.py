@@ -8,7 +8,7 @@ The recipe takes the configuration and options of train_wmt.py, uses its data op
 the directory was made from other files or with other options, an error names the differences, and nothing changes.
 
 Memory grows with `--num_proc`, not with the corpus. Until everything is encoded, the directory also has a copy of the
-text. A dataset on the Hub is downloaded into the cache of datasets or, with `--streaming`, read over the network.
+text. A dataset on the Hub is downloaded into the cache of datasets.
 """
 
 import time

@@ -25,7 +25,6 @@ from pathlib import Path
 from types import FrameType
 
 import yaml
-from rich.table import Table
 
 from vaswani_transformer.data.preparation import load_corpora, with_languages
 from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
@@ -204,11 +203,8 @@ def report(directory: Path, args: SweepArguments) -> None:
     write_report(sweep, directory)
     console = PlainConsole()
     brief = [[line[0], *line[4:]] for line in score_table(sweep)]  # the rest would not fit
-    for title, lines in (("Table 3", brief), ("Table 2", cost_table(sweep))):
-        table = Table(*lines[0], title=title)
-        for line in lines[1:]:
-            table.add_row(*line)
-        console.print(table)
+    for title, (header, *rows) in (("Table 3", brief), ("Table 2", cost_table(sweep))):
+        console.print_table(header, rows, title=title)
     console.print(f"Report: {directory / 'report.md'}")
 
 

@@ -22,9 +22,9 @@ Beams and alphas on the development set; two systems, models or files, with pair
     python recipes/score.py --model runs/demo --test_set wmt13 --num_beams 1 2 4 8 --length_penalty 0.0 0.3 0.6 0.9
     accelerate launch recipes/score.py --model runs/big --compare runs/base --test_set wmt14/full
 
-The output directory then has `results.json`, `translations.txt`, `bleu_by_source_length.png`, `robustness.png` if
-requested and, after a sweep, `sweep.png`. The translations are from the search with the highest BLEU as in the paper,
-in languages without spaces between words with the highest sacreBLEU.
+The output directory then has `results.json`, `translations.txt`, `bleu_by_source_length.png` and, if requested,
+`confidence.png` and `robustness.png`. The translations are from the search with the highest BLEU as in the paper, in
+languages without spaces between words with the highest sacreBLEU.
 """
 
 from contextlib import ExitStack
@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from accelerate import PartialState
-from rich.table import Table
+from rich.text import Text
 from transformers import PreTrainedConfig
 
 from vaswani_transformer.data.corpus_languages import choose_languages, language_in_name
@@ -45,7 +45,7 @@ from vaswani_transformer.evaluation.test_sets import TestSet, read_test_set, sac
 from vaswani_transformer.model.languages_vaswani import Directions, base_language
 from vaswani_transformer.options.arguments import ALPHA, BEAMS, option, refuse_unused
 from vaswani_transformer.options.decoding import DecodingArguments
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import ScoreRecord
 from vaswani_transformer.runs.scoring import (
@@ -61,7 +61,6 @@ from vaswani_transformer.runs.scoring import (
     write_scores,
 )
 from vaswani_transformer.system.console import PlainConsole
-from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.messages import printable
 from vaswani_transformer.system.processes import on_main_process
 
@@ -121,8 +120,7 @@ class EvaluationArguments(DecodingArguments):
 
 
 def main() -> None:
-    (args,) = RecipeParser((EvaluationArguments,)).parse()
-    with joined_processes(args.timeout_minutes, "repeat the command"), ExitStack() as exit_stack:
+    with recipe_options(EvaluationArguments, "repeat the command") as args, ExitStack() as exit_stack:
         run(args, exit_stack)
 
 
@@ -205,7 +203,7 @@ def show(record: ScoreRecord, sources: list[str] | None, translations: dict[str,
     show_scores(record.systems)
     for name, scores in record.systems.items():
         if scores.pathologies is not None:
-            console.print(pathology_table(name, scores.pathologies, sources, translations[name]))
+            show_pathologies(console, name, scores.pathologies, sources, translations[name])
     if first.pathologies and not first.pathologies.knows_lengths:
         console.print(
             "WARNING: the sources do not predict the lengths of the references, so that truncated translations go "
@@ -213,9 +211,9 @@ def show(record: ScoreRecord, sources: list[str] | None, translations: dict[str,
             soft_wrap=True,
         )
     if record.sweep:
-        console.print(sweep_table(record.sweep, first))
+        show_sweep(console, record.sweep, first)
     if record.paired_bootstrap:
-        console.print(comparison_table(record.paired_bootstrap))
+        show_comparison(console, record.paired_bootstrap)
     if record.confidence:
         show_confidence(console, record.confidence)
     if record.robustness:
@@ -223,10 +221,8 @@ def show(record: ScoreRecord, sources: list[str] | None, translations: dict[str,
 
 
 def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:
-    table = Table("confidence", "chrF", "sentences", title="Confidence, by tenths of the translations")
-    for each in report.bins:
-        table.add_row(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences))
-    console.print(table)
+    rows = [(f"{each.confidence:.1f}", f"{each.chrf:.1f}", str(each.sentences)) for each in report.bins]
+    console.print_table(("confidence", "chrF", "sentences"), rows, title="Confidence, by tenths of the translations")
     remaining = ", ".join(f"{float(share):.0%} {chrf:.1f}" for share, chrf in report.remaining.items())
     lowest, highest = report.curve[0][0], report.curve[-1][0]
     fewest, most = report.tokens
@@ -238,32 +234,37 @@ def show_confidence(console: PlainConsole, report: ConfidenceReport) -> None:
     )
 
 
-def pathology_table(name: str, pathologies: Pathologies, sources: list[str], translations: list[str]) -> Table:
-    table = Table("pathology", "sentences", "line", "source", "translation", title=f"Pathologies of {name}")
+def show_pathologies(
+    console: PlainConsole, name: str, pathologies: Pathologies, sources: list[str], translations: list[str]
+) -> None:
+    rows = []
     for kind, lines in pathologies.lines.items():
-        table.add_row(kind, f"{pathologies.shares[kind]:.1f} %")
-        for line in lines[:3]:
-            table.add_row("", "", str(line), sources[line - 1], translations[line - 1])
-    return table
+        rows.append([kind, f"{pathologies.shares[kind]:.1f} %"])
+        rows += [["", "", str(line), sources[line - 1], translations[line - 1]] for line in lines[:3]]
+    header = ("pathology", "sentences", "line", "source", "translation")
+    console.print_table(header, rows, title=f"Pathologies of {name}")
 
 
-def sweep_table(searches: list[Scores], best: Scores) -> Table:
-    table = Table("beams", "alpha", "sacreBLEU", "BLEU as in the paper", "chrF2", "length", "seconds", title="Search")
-    for row in searches:
-        is_best = (row.num_beams, row.length_penalty) == (best.num_beams, best.length_penalty)
-        scores = (f"{each.score:.2f}" for each in (row.bleu, row.paper_bleu, row.chrf))
-        cells = [str(row.num_beams), f"{row.length_penalty:g}", *scores, f"{row.paper_bleu.relative_length:.3f}"]
-        table.add_row(*cells, f"{row.seconds:.1f}", style="bold" if is_best else None)
-    return table
+def show_sweep(console: PlainConsole, searches: list[Scores], best: Scores) -> None:
+    rows = []
+    for each in searches:
+        is_best = (each.num_beams, each.length_penalty) == (best.num_beams, best.length_penalty)
+        scores = [f"{metric.score:.2f}" for metric in (each.bleu, each.paper_bleu, each.chrf)]
+        length, seconds = f"{each.paper_bleu.relative_length:.3f}", f"{each.seconds:.1f}"
+        cells = (str(each.num_beams), f"{each.length_penalty:g}", *scores, length, seconds)
+        rows.append([Text(cell, "bold" if is_best else "") for cell in cells])
+    header = ("beams", "alpha", "sacreBLEU", "BLEU as in the paper", "chrF2", "length", "seconds")
+    console.print_table(header, rows, title="Search")
 
 
-def comparison_table(comparison: dict[str, PairedComparison]) -> Table:
-    table = Table("", "first system", "second system", "two-sided p", title="Paired bootstrap")
+def show_comparison(console: PlainConsole, comparison: dict[str, PairedComparison]) -> None:
+    rows = []
     for name, metric in comparison.items():
         sides = (metric.baseline, metric.system)
         scores = [f"{side.score:.2f} ({side.mean:.2f} ± {side.confidence:.2f})" for side in sides]
-        table.add_row(name, *scores, f"{metric.two_sided_p_value:.4f}")
-    return table
+        rows.append([name, *scores, f"{metric.two_sided_p_value:.4f}"])
+    header = ("", "first system", "second system", "two-sided p")
+    console.print_table(header, rows, title="Paired bootstrap")
 
 
 if __name__ == "__main__":

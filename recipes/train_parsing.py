@@ -9,17 +9,14 @@ model, its tokenizer and model card, `all_results.json`, `parses.test.txt` and a
 signals and `--resume` are handled as in train_wmt.py.
 """
 
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
 from accelerate import PartialState
-from rich.table import Table
-from transformers import GenerationConfig, PreTrainedTokenizerBase
+from transformers import GenerationConfig
 
-from vaswani_transformer.data.corpora import evenly_spaced
 from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
@@ -29,20 +26,12 @@ from vaswani_transformer.options.data import DataArguments, PreparationOptions, 
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.parsing.model_card import write_parsing_card
-from vaswani_transformer.parsing.scoring import (
-    F1_DEFINITIONS,
-    CheckpointF1,
-    ParsingRecord,
-    ParsingSplit,
-    parse_corpus,
-    score_parser,
-)
+from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParsingRecord, ParsingSplit, parse_corpus, score_parser
 from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.launcher import start_processes
 from vaswani_transformer.system.processes import main_process_first
-from vaswani_transformer.training.averaging import checkpoints_to_average
 
 
 @dataclass(frozen=True)
@@ -60,12 +49,6 @@ class ParsingArguments(PreparationOptions, TreebankOptions):
     length_penalty: float = option(0.3, "Alpha of the search (6.3).", ALPHA, decides=None)
     max_new_tokens_over_source: int = option(
         300, "Longest parse: sub-words of the sentence plus this many labels.", COUNT, decides=None
-    )
-    curve_sentences: int = option(
-        0,
-        "Sentences of validation on which ten of the checkpoints are scored at the end.",
-        Interval(minimum=0),
-        decides=None,
     )
 
 
@@ -108,12 +91,8 @@ def train_and_score(
     parses: dict[str, list[Parse]] = {}
     for name, (split, directory) in run.models_to_score(data.text).items():
         scores[name], parses[name] = score_split(directory, data, split, gold[split])
-    curve = None
-    if data_args.curve_sentences:
-        sample = gold["validation"].sample(data_args.curve_sentences)
-        curve = f1_by_step(checkpoints_to_average(args.output_dir), data.tokenizer, sample)
     if trainer.is_world_process_zero():
-        record = ParsingRecord(**{**vars(results), "curve": curve, **scores})
+        record = ParsingRecord(**{**vars(results), **scores})
         texts = {f"parses.{name}.txt": [parse.tree for parse in each] for name, each in parses.items()}
         run.write_results(trainer, record, texts, write_parsing_card)
         with suppress(OSError):  # standard output may be full or closed; all results are in files
@@ -127,8 +106,6 @@ def refuse_unused_options(
     """Refuse options of translation that have no effect here, and those that lack another."""
     if not data_args.train:
         raise ValueError("train: give a treebank to train on, such as `train: [wsj-02-21.mrg]`")
-    if data_args.curve_sentences and not data_args.validation:
-        raise ValueError("curve_sentences: there is no validation set; give validation, or leave it out")
     for arguments in (model_args, args):
         refuse_unused(arguments, REFUSED)
 
@@ -160,55 +137,28 @@ def set_search(search: GenerationConfig, data_args: ParsingArguments) -> None:
 
 def score_split(directory: Path, data: TrainingData, split: str, gold: GoldTrees) -> tuple[ParsingSplit, list[Parse]]:
     """Scores of a saved model, free and constrained, and its constrained parses. Collective."""
-    model, tokenizer = load_parser(directory), data.tokenizer
+    model = VaswaniForConstituencyParsing.from_pretrained(directory, trust_remote_code=False).to(PartialState().device)
+    tokenizer = data.tokenizer
     free = parse_corpus(model, tokenizer, gold.sentences)
     constrained = parse_corpus(model, tokenizer, gold.sentences, constrained=True)
     scores = ParsingSplit(
         perplexity=perplexity(model, tokenizer, data.encoded[split]),
         free=score_parser(gold.trees, free, gold.seen),
         constrained=score_parser(gold.trees, constrained, gold.seen),
-        right_branching=score_parser(gold.trees, [right_branching(words) for words in gold.sentences], gold.seen),
     )
     return scores, constrained
 
 
-def right_branching(words: Sequence[str]) -> Parse:
-    """The trivial baseline: a noun phrase of all words, then of all but the first, and so on, in a sentence.
-
-    Every word is tagged NN.
-    """
-    tree = f"(NP (NN {words[-1]}))"
-    for word in reversed(words[:-1]):
-        tree = f"(NP (NN {word}) {tree})"
-    return Parse(f"(TOP (S {tree}))", 0)
-
-
-def f1_by_step(
-    checkpoints: Mapping[int, Path], tokenizer: PreTrainedTokenizerBase, gold: GoldTrees
-) -> list[CheckpointF1]:
-    """Greedily decoded F1 of ten of the checkpoints, by step. Collective."""
-    steps, curve = [*checkpoints], []
-    for step in (steps[index] for index in evenly_spaced(len(steps), 10)):
-        parses = parse_corpus(load_parser(checkpoints[step]), tokenizer, gold.sentences, num_beams=1)
-        curve.append(CheckpointF1(step, len(gold.trees), score_parser(gold.trees, parses).all_sentences.f1))
-    return curve
-
-
-def load_parser(directory: Path) -> VaswaniForConstituencyParsing:
-    model = VaswaniForConstituencyParsing.from_pretrained(directory, trust_remote_code=False)
-    return model.to(PartialState().device)
-
-
 def show_results(record: ParsingRecord) -> None:
-    columns = ("set, parser", "F1", "EVALB's", "left out", "F1 of unseen", "complete", "repaired")
-    table = Table(*columns, title="Scores, in percent", caption=F1_DEFINITIONS)
+    rows = []
     for split, scores in record.scores.items():
-        for name in ("free", "constrained", "right_branching"):
+        for name in ("free", "constrained"):
             parser = getattr(scores, name)
             whole, left_out = parser.all_sentences, parser.evalb.errors + parser.evalb.skipped
             row = [f"{whole.f1:.2f}", f"{parser.evalb.f1:.2f}", str(left_out), f"{parser.unseen.f1:.2f}"]
-            table.add_row(f"{split}, {name}", *row, f"{whole.complete_match:.2f}", str(parser.repaired))
-    PlainConsole().print(table)
+            rows.append([f"{split}, {name}", *row, f"{whole.complete_match:.2f}", str(parser.repaired)])
+    header = ("set, parser", "F1", "EVALB's", "left out", "F1 of unseen", "complete", "repaired")
+    PlainConsole().print_table(header, rows, title="Scores, in percent", caption=F1_DEFINITIONS)
 
 
 if __name__ == "__main__":

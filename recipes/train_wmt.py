@@ -25,7 +25,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from accelerate import PartialState
-from rich.table import Table
 
 from vaswani_transformer import VaswaniConfig, VaswaniForConditionalGeneration
 from vaswani_transformer.data.prepared_directory import TrainingData
@@ -158,10 +157,8 @@ def show_results(record: RunRecord) -> None:
         show_scores(record.titled_scores)
     if record.test:
         title = f"{len(record.examples)} sentences of the test set, from the worst by chrF to the best"
-        examples = Table("source", "translation", "reference", title=title)
-        for example in record.examples:
-            examples.add_row(example.source, example.translation, example.reference)
-        PlainConsole().print(examples)
+        rows = [(example.source, example.translation, example.reference) for example in record.examples]
+        PlainConsole().print_table(("source", "translation", "reference"), rows, title=title)
     if record.robustness:
         show_robustness(record.robustness)
 

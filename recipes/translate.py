@@ -39,7 +39,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -53,9 +52,8 @@ from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.model.languages_vaswani import has_words
 from vaswani_transformer.options.arguments import COUNT, Precision, option
 from vaswani_transformer.options.decoding import TranslationArguments
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.console import ProgressBar
-from vaswani_transformer.system.faults import joined_processes
 from vaswani_transformer.system.files import atomic_write, locked
 from vaswani_transformer.system.processes import on_main_process
 from vaswani_transformer.training.precision import compare, fastest_precision, usable_precisions
@@ -88,8 +86,7 @@ class TranslateArguments(TranslationArguments):
 
 
 def main() -> None:
-    (args,) = RecipeParser((TranslateArguments,)).parse()
-    with joined_processes(args.timeout_minutes, ADVICE):
+    with recipe_options(TranslateArguments, ADVICE) as args:
         if PartialState().num_processes > 1 and (args.is_stream or args.shard is not None):
             raise ValueError("output: several processes can only translate a file into a file; start a single one")
         if args.is_stream:
@@ -149,7 +146,6 @@ def translate_file(args: TranslateArguments) -> None:
             if args.precision == "auto" and translation.is_new:
                 args.precision = choose_precision(args, translation)
             missing = translation.begin()
-            name_faster_engine(args, translation.models[0].config.model_type, len(translation.lines))
             if finished := translation.count - len(missing):
                 print(f"{finished} of {translation.count} shards are finished already; continuing", file=sys.stderr)
             return missing, args.precision
@@ -164,15 +160,6 @@ def translate_file(args: TranslateArguments) -> None:
             state.wait_for_everyone()
         if state.is_main_process:
             translation.collect()
-
-
-def name_faster_engine(args: TranslateArguments, model_type: str, lines: int) -> None:
-    """Say that CTranslate2 would be faster, where it is installed and could take the place of the model."""
-    is_plain = not (args.engine or args.ensemble or args.do_sample or args.force_words)
-    could = is_plain and model_type == "vaswani" and PartialState().device.type == "cpu"
-    if could and lines >= WORTH_MEASURING and find_spec("ctranslate2"):
-        line = "--engine ctranslate2 is faster on this processor; with several beams, some translations differ"
-        print(line, file=sys.stderr)
 
 
 def choose_precision(args: TranslateArguments, translation: ShardedTranslation) -> Precision:

@@ -11,10 +11,8 @@ from dataclasses import MISSING, dataclass
 from typing import Literal
 
 from vaswani_transformer.decoding.saved_model import open_model
-from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import COUNT, option
-from vaswani_transformer.options.parser import RecipeParser
-from vaswani_transformer.system.faults import exit_on_error
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.system.files import require_new_file
 from vaswani_transformer.visualization.figures import attention_view
 
@@ -43,11 +41,9 @@ class AttentionArguments:
 
 
 def main() -> None:
-    (args,) = RecipeParser((AttentionArguments,)).parse()
-    with exit_on_error():
+    with recipe_options(AttentionArguments) as args:
         saved = open_model(args.model, trust_remote_code=args.trust_remote_code)
-        directions = Directions(saved.config)
-        source = directions.tagged(args.source, directions.tag(None, args.target_language))
+        source = saved.tagged(args.source, args.target_language)
         chosen = {"kind": args.kind, "layer": args.layer, "heads": args.heads, "words": args.words}
         picture = attention_view(saved.load(), saved.tokenizer, source, args.target, merge=args.merge_words, **chosen)
         picture.save(args.output)

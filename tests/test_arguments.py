@@ -18,7 +18,8 @@ from vaswani_transformer.options.parser import RecipeParser
 RECIPES = [
     str(path.relative_to(REPOSITORY / "recipes"))
     for path in sorted((REPOSITORY / "recipes").rglob("*.py"))
-    if re.search("RecipeParser|read_training_options", text := path.read_text(encoding="utf-8")) and "def main(" in text
+    if re.search("RecipeParser|recipe_options|read_training_options", text := path.read_text(encoding="utf-8"))
+    and "def main(" in text
 ]
 
 

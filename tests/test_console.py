@@ -13,7 +13,6 @@ from urllib.error import HTTPError
 import pytest
 import torch
 from helpers import Terminal, call_recipe, start_python
-from rich.table import Table
 from safetensors import SafetensorError
 
 from vaswani_transformer.system import processes
@@ -34,20 +33,22 @@ HOSTILE = [
 ]
 
 
-def shown(*renderables: object, force_terminal: bool = False, **kwargs: object) -> str:
-    file = io.StringIO()
-    PlainConsole(file=file, force_terminal=force_terminal, **kwargs).print(*renderables)
-    return file.getvalue()
+def shown(text: str, *, force_terminal: bool = False, **kwargs: object) -> tuple[str, str]:
+    """A text on a console; and a table with it as title, heading and cell."""
+    files = io.StringIO(), io.StringIO()
+    line, table = (PlainConsole(file=file, force_terminal=force_terminal, **kwargs) for file in files)
+    line.print(text)
+    table.print_table([text], [[text]], title=text)
+    return files[0].getvalue(), files[1].getvalue()
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_is_shown_as_it_is_wherever_it_stands(text):
     expected = text.encode("unicode_escape").decode() if not text.isprintable() else text
-    table = Table(text, title=text)
-    table.add_row(text)
-    assert shown(text).strip() == expected
-    assert shown(table).count(expected) == 3
-    assert not any(unicodedata.category(character) in ("Cc", "Cs") for character in shown(table).replace("\n", ""))
+    line, table = shown(text)
+    assert line.strip() == expected
+    assert table.count(expected) == 3
+    assert not any(unicodedata.category(character) in ("Cc", "Cs") for character in table.replace("\n", ""))
 
 
 def test_line_feeds_tabs_and_all_scripts_stay():
@@ -56,16 +57,14 @@ def test_line_feeds_tabs_and_all_scripts_stay():
 
 
 def test_lines_are_broken_in_terminals_alone(monkeypatch):
-    name, table = "/a b/" + "ö" * 300, Table("name")
-    table.add_row(name)
+    name = "/a b/" + "ö" * 300
     monkeypatch.delenv("COLUMNS", raising=False)
-    lines = [line.strip() for line in shown(name, table).splitlines()]
-    assert lines == [name, "name", name]  # a table without a frame
+    lines = [line.strip() for line in "".join(shown(name)).splitlines()]
+    assert lines == [name] * 4  # a table without a frame
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     for terminal in ({"force_terminal": True, "color_system": None}, {}):
-        text = shown(name, table, **terminal)
-        assert max(map(len, text.splitlines())) == 40
+        assert max(map(len, "".join(shown(name, **terminal)).splitlines())) == 40
 
 
 @pytest.mark.parametrize("disable", [False, True])

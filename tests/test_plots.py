@@ -6,7 +6,7 @@ from runs import run_record, sweep_as_in_paper
 
 from vaswani_transformer.evaluation.confidence import CalibrationBin, ConfidenceReport
 from vaswani_transformer.evaluation.robustness import ChangedLines, CopiedLines, Robustness
-from vaswani_transformer.evaluation.scores import BleuScore, LengthGroup, Score, Scores
+from vaswani_transformer.evaluation.scores import LengthGroup
 from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
 from vaswani_transformer.experiments.reports import plot_rows
 from vaswani_transformer.runs.plots import (
@@ -14,7 +14,6 @@ from vaswani_transformer.runs.plots import (
     plot_confidence,
     plot_learning_curve,
     plot_robustness,
-    plot_sweep,
 )
 
 
@@ -70,27 +69,6 @@ def test_confidence_states_its_rank_correlation(tmp_path, figures):
     plot_confidence(report, tmp_path / "confidence.png")
     assert figures[0].get_suptitle().endswith(": 0.43 (1 is perfect)")
     assert [bar.get_height() for bar in figures[0].axes[1].patches] == [40.0, 42.0]
-
-
-def test_a_sweep_is_a_grid_of_scores(tmp_path, figures):
-    def bleu(score: float) -> BleuScore:
-        return BleuScore(score, [score] * 4, 1.0, 9, 9, "signature")
-
-    sweep = [
-        Scores(
-            sentences=2,
-            bleu=bleu(beams + alpha),
-            paper_bleu=bleu(-beams - alpha),
-            chrf=Score(50.0, "signature"),
-            num_beams=beams,
-            length_penalty=alpha,
-        )
-        for beams in (4, 1)
-        for alpha in (0.6, 0.0, 1.0)
-    ]
-    plot_sweep(sweep, tmp_path / "sweep.png")
-    grids = [axes.images[0].get_array().tolist() for axes in figures[0].axes]
-    assert grids == [[[-1.0, -1.6, -2.0], [-4.0, -4.6, -5.0]], [[1.0, 1.6, 2.0], [4.0, 4.6, 5.0]]]
 
 
 def test_robustness_has_a_bar_for_each_change_and_kind_of_strings(tmp_path, figures):

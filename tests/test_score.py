@@ -196,7 +196,6 @@ def test_a_sweep_tries_every_combination_and_keeps_the_best(run, files, loaded_m
     assert chosen.paper_bleu.score == pytest.approx(100)
     assert chosen.num_beams == 2
     assert (files / "out" / "translations.txt").read_text(encoding="utf-8").splitlines() == best
-    assert (files / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_test_set_of_sacrebleu_is_scored_by_its_name(run, lively_model, tmp_path, monkeypatch, capsys):
@@ -242,7 +241,7 @@ def test_mistakes_get_one_line_before_any_work(files, saved_model, options, mess
 def test_an_earlier_evaluation_is_replaced_only_if_asked(run, files, monkeypatch):
     arguments = ("--reference", "ref.de", "--hypotheses")
     first = run(*arguments, "better.de")
-    for name in ("translations.txt", "sweep.png", "notes.txt"):  # of an evaluation of a model, and of the user
+    for name in ("translations.txt", "confidence.png", "notes.txt"):  # of an evaluation of a model, and of the user
         (files / "out" / name).touch()
     with pytest.raises(SystemExit, match=r"out has a results.json; .*--overwrite"):
         run(*arguments, "worse.de")

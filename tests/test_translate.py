@@ -342,9 +342,7 @@ def test_the_fastest_precision_translates_and_is_kept(recipe, run, source, outpu
     with monkeypatch.context() as patch:
         patch.setattr(recipe, "compare", measured)
         assert translate("--overwrite") == expected
-    errors = capsys.readouterr().err
-    assert "precision bf16; measured speed: float32 1.00, bf16 1.20\n" in errors
-    assert errors.count("--engine ctranslate2 is faster") == 1  # not for the shorter file
+    assert "precision bf16; measured speed: float32 1.00, bf16 1.20\n" in capsys.readouterr().err
     run("--input", source, "--output", output, "--shard", "1/5", "--precision", "bf16", "--overwrite")
     assert translate("--overwrite") == expected  # nothing is measured
 

@@ -8,10 +8,9 @@ from typing import Literal, TypeVar
 import torch
 
 from vaswani_transformer.options.arguments import option
-from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.parser import recipe_options
 from vaswani_transformer.runs.provenance import published
 from vaswani_transformer.runs.records import Provenance
-from vaswani_transformer.system.faults import exit_on_error
 from vaswani_transformer.system.files import atomic_write
 from vaswani_transformer.system.messages import printable
 from vaswani_transformer.system.typed_json import Record
@@ -57,8 +56,7 @@ def run_benchmark(
 
     `measure` yields the result, or results that replace each other, so that an interruption leaves the last one.
     """
-    (args,) = RecipeParser((arguments,)).parse()
-    with exit_on_error():
+    with recipe_options(arguments) as args:
         output = Path(args.output)
         output.mkdir(parents=True, exist_ok=True)
         for result in measure(args):

@@ -36,7 +36,6 @@ from vaswani_transformer.engines.marian import to_marian
 from vaswani_transformer.evaluation.scores import sacrebleu_score
 from vaswani_transformer.evaluation.test_sets import read_text
 from vaswani_transformer.experiments.reports import markdown_table
-from vaswani_transformer.model.languages_vaswani import Directions
 from vaswani_transformer.options.arguments import COUNT, POSITIVE, option
 from vaswani_transformer.runs.provenance import describe_run
 from vaswani_transformer.runs.records import Provenance
@@ -182,10 +181,8 @@ def compare(
     model, tokenizer = saved.load(), saved.tokenizer
     systems = all_systems(model, tokenizer, args, beams)
     compared = {f"{system.name}, {size}": (system, size) for system in systems for size in args.batch_sizes}
-    directions = Directions(saved.config)
-    tag = directions.tag(None, args.target_language, is_required=True)
-    sources = tokenizer([directions.tagged(sentence, tag) for sentence in sentences]).input_ids
-    _, language = directions.languages(tag)
+    sources = tokenizer([saved.tagged(sentence, args.target_language) for sentence in sentences]).input_ids
+    language = args.target_language or saved.config.target_language
     outputs: dict[str, Tokens] = {}
 
     def translate(name: str) -> None:

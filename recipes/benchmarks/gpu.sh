@@ -157,7 +157,7 @@ parsing() {
         --train "$data"/craft.train.mrg.gz --validation "$data"/craft.dev.mrg.gz --output_dir "$runs/craft" $(again craft) \
         --d_model 512 --d_ff 2048 --num_heads 8 --encoder_layers 4 --decoder_layers 4 \
         --dropout 0.2 --attention_dropout 0.2 --source_tokens 4000 --target_tokens 6000 --learning_rate 2e-3 \
-        --precision auto --dataloader_num_workers 4 --max_minutes 18 --save_steps 500 --curve_sentences 500 \
+        --precision auto --dataloader_num_workers 4 --max_minutes 18 --save_steps 500 \
         "${parser[@]}" ${OPTIONS:-}
     for file in README.md all_results.json parses.validation.txt learning_curve.png; do
         cp "$runs/craft/$file" "$out/craft.$file"

@@ -21,7 +21,6 @@ def load_parallel_corpus(
     config: str | None = None,
     *,
     columns: Sequence[str] | None = None,
-    streaming: bool = False,
     cache_dir: str | Path | None = None,
 ) -> Dataset:
     """Load a parallel corpus; a sentence may be empty, but not null.
@@ -33,7 +32,7 @@ def load_parallel_corpus(
             the Hub. The suffix of a table determines its kind. All but Parquet may be compressed as .gz, .bz2, .xz or
             .zst.
         source_language, target_language: Codes of the languages, such as "en".
-        split, config, columns, streaming: As the attributes of `Corpus`.
+        split, config, columns: As the attributes of `Corpus`.
         cache_dir: Where `datasets` keeps the rows; by default its own cache.
 
     Raises:
@@ -42,7 +41,7 @@ def load_parallel_corpus(
         OSError: A file is missing.
     """
     languages = source_language, target_language
-    return Corpus(find_source(source), languages, split, config, columns, streaming).load(cache_dir)
+    return Corpus(find_source(source), languages, split, config, columns).load(cache_dir)
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,6 @@ class Corpus:
         columns: Columns of source and target in tables; by default the codes of the languages. They may be nested in a
             column "translation". For CSV and TSV without a header, give numbers from 1; for TMX, languages. A null is
             an empty sentence.
-        streaming: Whether to read a Hub dataset through the network, without downloading its files first.
     """
 
     source: Source
@@ -65,7 +63,6 @@ class Corpus:
     split: str = "train"
     config: str | None = None
     columns: Sequence[str] | None = None
-    streaming: bool = False
 
     def check(self) -> None:
         """Read the first sentence pair of each file, to find most errors before reading any file completely."""
@@ -76,7 +73,7 @@ class Corpus:
         """Load the pairs as `load_parallel_corpus` returns them; unchanged files come from the cache."""
         source, version = self.source, content_digest(self.source.identify(self.split, self.config))
         if isinstance(source, HubDataset):
-            source = source.load(self.split, self.config, self.streaming)
+            source = source.load(self.split, self.config)
         try:
             # `datasets` keeps the rows under a digest of the arguments.
             return Dataset.from_generator(

@@ -122,9 +122,8 @@ def _corpora(args: DataArguments) -> dict[str, Corpus]:
     Corpora that are mixed in are training corpora of their source, and the second test set is a test set.
     """
     parts = {**dict.fromkeys(MIXED, "train"), "replay_test": "test"}
-    config, columns, streaming = args.dataset_config, args.columns, args.streaming
     return {
-        split: Corpus(find_source(names), args.languages, parts.get(split, split), config, columns, streaming)
+        split: Corpus(find_source(names), args.languages, parts.get(split, split), args.dataset_config, args.columns)
         for split, names in args.sources.items()
     }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from datasets import Dataset, IterableDataset, load_dataset
+from datasets import Dataset, load_dataset
 
 from ..model.languages_vaswani import is_same_language
 from ..system.files import Json
@@ -110,11 +110,11 @@ class EmbeddedCorpus(Source):
 class HubDataset(Source):
     """A dataset of the Hub; it has no reader until `load` has downloaded it."""
 
-    rows: Dataset | IterableDataset | None = None
+    rows: Dataset | None = None
 
-    def load(self, split: str, config: str | None, streaming: bool) -> "HubDataset":
-        """Download the dataset, or open it for streaming."""
-        return replace(self, rows=load_dataset(self.name, config, split=split, streaming=streaming))
+    def load(self, split: str, config: str | None) -> "HubDataset":
+        """Download the dataset."""
+        return replace(self, rows=load_dataset(self.name, config, split=split))
 
     def readers(self, languages: Languages, split: str, columns: Columns) -> list[Iterator[Pair]]:
         return [] if self.rows is None else [dataset_pairs(self.rows, self.name, columns or languages)]

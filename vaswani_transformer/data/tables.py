@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import langcodes
-from datasets import Dataset, DatasetDict, IterableDataset, load_from_disk
+from datasets import Dataset, DatasetDict, load_from_disk
 from pyarrow import parquet
 from transformers.utils import logging
 
@@ -66,7 +66,7 @@ def read_table(path: Path, keys: Sequence[str], split: str = "train") -> Iterato
     return dataset_pairs(load_saved(path, split), str(path), keys)
 
 
-def dataset_pairs(dataset: Dataset | IterableDataset, name: str, keys: Sequence[str]) -> Iterator[Pair]:
+def dataset_pairs(dataset: Dataset, name: str, keys: Sequence[str]) -> Iterator[Pair]:
     """The sentence pairs of a dataset; messages call it `name`."""
     batches = dataset.with_format("arrow").iter(_BATCH)
     return _pairs(enumerate((row for batch in batches for row in batch.to_pylist()), start=1), name, keys)

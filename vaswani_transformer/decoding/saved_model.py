@@ -22,6 +22,7 @@ from transformers import (
 )
 
 from ..model.configuration_vaswani import VaswaniConfig
+from ..model.languages_vaswani import Directions
 from ..model.search_options_vaswani import LENGTH_FIELDS
 from ..options.arguments import Precision
 from ..system.files import atomic_write, locked, read_json
@@ -98,6 +99,11 @@ class SavedModel:
             if model.dtype == torch.bfloat16:
                 warn_of_slow_bfloat16()
         return model
+
+    def tagged(self, text: str, target_language: str | None) -> str:
+        """Put the tag of a language before a text, if the model has tags; raises the ValueErrors of `Directions`."""
+        directions = Directions(self.config)
+        return directions.tagged(text, directions.tag(None, target_language))
 
     def update_config(self, **fields: object) -> None:
         """Change fields of the configuration in the directory, atomically; a dict is merged into the field's entries.

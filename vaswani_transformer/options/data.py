@@ -64,9 +64,6 @@ class CorpusOptions:
         decides="data",
     )
     dataset_config: str | None = option(None, "Configuration of a Hub dataset, as 'de-en'.", decides="inputs")
-    streaming: bool = option(
-        False, "Read a Hub dataset through the network, without downloading its files first.", decides=None
-    )
     augment: float = option(
         0.0,
         "Share of the pairs of train that are added once more, with changes: other names and numbers, capitals, no "

@@ -5,10 +5,11 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import datasets
 import yaml
@@ -16,9 +17,13 @@ from transformers import HfArgumentParser
 from transformers.utils import logging
 
 from ..__main__ import RECIPES
+from ..system.faults import exit_on_error, joined_processes
 from ..system.messages import one_line, program_name
 from .arguments import check_values
+from .decoding import DecodingArguments
 
+
+Arguments = TypeVar("Arguments")
 
 _NULLS = ("", "~", "null", "Null", "NULL")  # of YAML
 
@@ -133,6 +138,19 @@ class RecipeParser(HfArgumentParser):
                 raise ValueError(f"{path}: there is no option {name!r}{self._similar(f'--{name}')}")
             words += [f"--{name}={values[0]}"] if len(values) == 1 else [f"--{name}", *values]
         return words
+
+
+@contextmanager
+def recipe_options(kind: type[Arguments], advice: str = "") -> Iterator[Arguments]:
+    """Parse the options of a recipe, and report an error of the block in one line.
+
+    `advice` is that of `exit_on_error`. Launched processes share the work of a recipe with `DecodingArguments`, as in
+    `joined_processes`.
+    """
+    (args,) = RecipeParser((kind,)).parse()
+    shares_work = isinstance(args, DecodingArguments)
+    with joined_processes(args.timeout_minutes, advice) if shares_work else exit_on_error(advice):
+        yield args
 
 
 def _describe_recipe() -> dict[str, str]:

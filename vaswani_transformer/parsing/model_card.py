@@ -58,9 +58,9 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
     language = record.data.source_language
     name = (record.run.repository or f"vaswani-{language}-parser").split("/")[-1]
     scores = {
-        f"{split.replace('_', ' ')}, {parser.replace('_', '-')}": getattr(each, parser)
+        f"{split.replace('_', ' ')}, {parser}": getattr(each, parser)
         for split, each in record.scores.items()
-        for parser in ("free", "constrained", "right_branching")
+        for parser in ("free", "constrained")
     }
     tested, trees = record.test or record.validation, "test" if record.test else "validation"
     trained_on, silver = corpus_name(record.data.train), record.data.others.get("silver")
@@ -85,7 +85,6 @@ def write_parsing_card(path: str | Path, record: ParsingRecord, picture: str | N
         trained_on=trained_on,
         trees=trees,
         repository=record.run.repository,
-        curve=record.curve,
         training_section=training_section(
             record, picture, PAPER_PARSING_SETTINGS, "section 6.3 of the paper; code: its authors'", trained_on
         ),

@@ -57,13 +57,11 @@ class ParsingSplit:
         perplexity: The perplexity per gold label.
         free: The search among all sequences, repaired.
         constrained: The search among well-formed parses.
-        right_branching: The trivial baseline.
     """
 
     perplexity: Perplexity
     free: ParserScores
     constrained: ParserScores
-    right_branching: ParserScores
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -71,27 +69,13 @@ class ParsingSplit:
         return {"f1": self.constrained.all_sentences.f1, "perplexity": self.perplexity.perplexity}
 
 
-@dataclass(frozen=True)
-class CheckpointF1:
-    """F1 of a checkpoint, greedily decoded, on some sentences of the validation set; a point of a learning curve."""
-
-    step: int
-    sentences: int
-    f1: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class ParsingRecord(TrainingResults):
-    """The `all_results.json` of `recipes/train_parsing.py`; other fields as in `RunRecord`.
-
-    Attributes:
-        curve: F1 of the remaining checkpoints.
-    """
+    """The `all_results.json` of `recipes/train_parsing.py`; the fields are as in `RunRecord`."""
 
     validation: ParsingSplit | None = None
     test: ParsingSplit | None = None
     test_last_checkpoint: ParsingSplit | None = None
-    curve: list[CheckpointF1] | None = None
 
 
 def score_parser(gold: Sequence[str], parses: Sequence[Parse], seen: Container[str] | None = None) -> ParserScores:

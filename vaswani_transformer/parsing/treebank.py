@@ -8,7 +8,7 @@ manifest.json                               the treebanks and options
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from typing import Any
 import datasets
 from nltk import Tree
 
-from ..data.corpora import evenly_spaced
 from ..data.text_files import read_lines
 from ..model.parse_sequence_vaswani import PARSE, ParseLabels
 from ..options.data import TreebankOptions
@@ -135,8 +134,3 @@ class GoldTrees:
         rows = [json.loads(line) for line in lines]
         sentences = [row["translation"][language].split() for row in rows]
         return cls(sentences, [row["tree"] for row in rows], {json.loads(line)["tree"] for line in seen})
-
-    def sample(self, size: int) -> "GoldTrees":
-        """`size` sentences, evenly spaced; all, if there are fewer."""
-        indices = evenly_spaced(len(self.trees), size)
-        return replace(self, sentences=[self.sentences[n] for n in indices], trees=[self.trees[n] for n in indices])

@@ -1,4 +1,4 @@
-"""Plots as PNG files: learning curves, BLEU by source length, search sweeps, robustness."""
+"""Plots as PNG files: learning curves, BLEU by source length, confidence, robustness."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from ..evaluation.confidence import ConfidenceReport
 from ..evaluation.robustness import ChangedLines, CopiedLines, Robustness
-from ..evaluation.scores import LengthGroup, Scores
+from ..evaluation.scores import LengthGroup
 
 
 def plot_learning_curve(log_history: Sequence[Mapping[str, float]], path: Path) -> str | None:
@@ -85,26 +85,6 @@ def plot_confidence(report: ConfidenceReport, path: str | Path) -> None:
     right.set(xlabel="least confident translations left out", ylabel="chrF of the others", title="Selection")
     for axes in (left, right):
         axes.grid(alpha=0.3)
-    figure.savefig(path, dpi=120)
-
-
-def plot_sweep(rows: Sequence[Scores], path: str | Path) -> None:
-    """Plot both BLEUs by number of beams and alpha (6.1); `rows` has every combination."""
-    beams, alphas = sorted({row.num_beams for row in rows}), sorted({row.length_penalty for row in rows})
-    figure = Figure(figsize=(2 * (2 + 0.8 * len(alphas)), 2 + 0.5 * len(beams)), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    left.set_title("BLEU as in the paper")
-    right.set_title("sacreBLEU")
-    for axes, name in ((left, "paper_bleu"), (right, "bleu")):
-        scores = {(row.num_beams, row.length_penalty): getattr(row, name).score for row in rows}
-        axes.imshow([[scores[number, alpha] for alpha in alphas] for number in beams], aspect="auto")
-        for (number, alpha), score in scores.items():
-            column, row, box = alphas.index(alpha), beams.index(number), {"color": "white", "alpha": 0.7}
-            axes.text(column, row, f"{score:.2f}", ha="center", va="center", bbox=box)
-        axes.set_xticks(range(len(alphas)), [f"{alpha:g}" for alpha in alphas])
-        axes.set_yticks(range(len(beams)), [str(number) for number in beams])
-        axes.set_xlabel("length penalty (alpha)")
-        axes.set_ylabel("beams")
     figure.savefig(path, dpi=120)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
-from rich.table import Table
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..data.cleaning import encode_corpus
@@ -23,13 +22,13 @@ from ..model.languages_vaswani import Directions, has_words, writes_spaces
 from ..model.scores_vaswani import TranslationScore, encodes_targets
 from ..system.console import PlainConsole
 from ..system.files import locked
-from .plots import plot_bleu_by_source_length, plot_confidence, plot_robustness, plot_sweep
+from .plots import plot_bleu_by_source_length, plot_confidence, plot_robustness
 from .records import Provenance, ScoredTestSet, ScoreRecord
 
 
 # The translations of the first and the second system.
 _TRANSLATIONS = ("translations.txt", "translations.compare.txt")
-_PLOTS = ("bleu_by_source_length.png", "sweep.png", "confidence.png", "robustness.png")
+_PLOTS = ("bleu_by_source_length.png", "confidence.png", "robustness.png")
 
 
 @dataclass(frozen=True)
@@ -192,11 +191,9 @@ def write_scores(directory: Path, record: ScoreRecord, translations: Mapping[str
         if scores.num_beams is not None:
             text = "".join(line + "\n" for line in translations[system])
             (directory / name).write_text(text, encoding="utf-8")
-    lengths, sweep, confidence, changes = (directory / name for name in _PLOTS)
+    lengths, confidence, changes = (directory / name for name in _PLOTS)
     if groups := {name: each.by_source_length for name, each in record.systems.items() if each.by_source_length}:
         plot_bleu_by_source_length(groups, lengths)
-    if record.sweep:
-        plot_sweep(record.sweep, sweep)
     if record.confidence:
         plot_confidence(record.confidence, confidence)
     if record.robustness:
@@ -206,13 +203,14 @@ def write_scores(directory: Path, record: ScoreRecord, translations: Mapping[str
 
 def show_scores(scores: Mapping[str, Scores]) -> None:
     """Print a table of scores, by the name of the corpus, model or system, and their signatures."""
-    table = Table("", "sentences", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity", title="Scores")
+    rows = []
     for name, each in scores.items():
         numbers = each.bleu.score, each.paper_bleu and each.paper_bleu.score, each.chrf.score
         cells = ["" if number is None else f"{number:.2f}" for number in numbers]
-        table.add_row(name, str(each.sentences), *cells, f"{each.perplexity.perplexity:.3f}" if each.perplexity else "")
+        rows.append([name, str(each.sentences), *cells, f"{each.perplexity.perplexity:.3f}" if each.perplexity else ""])
     console = PlainConsole()
-    console.print(table)
+    header = ("", "sentences", "sacreBLEU", "BLEU as in the paper", "chrF2", "perplexity")
+    console.print_table(header, rows, title="Scores")
     for name, field in (("sacreBLEU", "bleu"), ("BLEU as in the paper", "paper_bleu"), ("chrF2", "chrf")):
         values = [getattr(each, field) for each in scores.values()]
         for signature in dict.fromkeys(each.signature for each in values if each):  # two, with both directions
@@ -221,14 +219,11 @@ def show_scores(scores: Mapping[str, Scores]) -> None:
 
 def show_robustness(measured: Robustness) -> None:
     """Print the scores of changed and of unchanged lines, and the shares of copied strings."""
-    console = PlainConsole()
-    scores = ("sacreBLEU", "unchanged", "chrF2", "unchanged", "same translation")
-    table = Table("change of the source", "lines", *scores, title="Robustness")
+    console, rows = PlainConsole(), []
     for name, each in measured.changes.items():
         cells = map("{:.2f}".format, (each.bleu, each.plain_bleu, each.chrf, each.plain_chrf))
-        table.add_row(name, str(each.lines), *cells, f"{each.same / each.lines:.1%}")
-    console.print(table)
-    table = Table("strings to copy", "lines", "copied", title="Copies")
-    for kind, copies in measured.strings.items():
-        table.add_row(kind, str(copies.lines), f"{copies.copied / copies.lines:.1%}")
-    console.print(table)
+        rows.append([name, str(each.lines), *cells, f"{each.same / each.lines:.1%}"])
+    header = ("change of the source", "lines", "sacreBLEU", "unchanged", "chrF2", "unchanged", "same translation")
+    console.print_table(header, rows, title="Robustness")
+    rows = [[kind, str(each.lines), f"{each.copied / each.lines:.1%}"] for kind, each in measured.strings.items()]
+    console.print_table(("strings to copy", "lines", "copied"), rows, title="Copies")

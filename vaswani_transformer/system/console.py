@@ -5,6 +5,7 @@ through `PlainConsole`.
 """
 
 import os
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -35,11 +36,14 @@ class PlainConsole(Console):
         if not (self.is_terminal or "COLUMNS" in os.environ):
             self.width = 10_000
 
-    def print(self, *objects: Any, **kwargs: Any) -> None:
-        for table in objects:
-            if isinstance(table, Table) and not self.is_terminal:
-                table.box, table.title_justify, table.caption_justify = None, "left", "left"
-        super().print(*objects, **kwargs)
+    def print_table(self, header: Sequence[str], rows: Iterable[Sequence[str | Text]], **options: Any) -> None:
+        """Print a table, with options of rich's `Table`, such as `title`."""
+        table = Table(*header, **options)
+        for row in rows:
+            table.add_row(*row)
+        if not self.is_terminal:
+            table.box, table.title_justify, table.caption_justify = None, "left", "left"
+        self.print(table)
 
     def render_str(self, text: str, **kwargs: Any) -> Text:
         return super().render_str(printable(text), **kwargs)

@@ -13,7 +13,7 @@ from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -36,7 +36,6 @@ Color = tuple[float, float, float]
 _LINE = 0.24  # inches between two words
 _LENGTH = 2.6  # inches of the lines between words
 _GAP = 0.04  # between the lines and the words, as a share of their length
-_CELL = 0.04  # width of a head's cell, as a share of their length
 _DPI = 150  # for a PNG
 _FAINTEST = 0.01  # share of the largest weight; fainter lines would be invisible
 
@@ -115,7 +114,7 @@ def draw_attention(
         heads: Numbers of the heads to draw, from 1, in a colour each; by default all if `words` are given, otherwise
             the mean over them.
         words: Words whose lines to draw, as the right column shows them, or whole words of several tokens; by default
-            all. Coloured cells, one for each head, also show where they attend.
+            all.
 
     Raises:
         ValueError: There is no such layer, head or word.
@@ -139,7 +138,6 @@ def draw_attention(
     longest = max(len(rows), len(columns))
     # The shorter column is spread over as many lines as the longer one has.
     row_places, column_places = (np.linspace(0, longest - 1, len(texts)) for texts in (rows, columns))
-    columns_at = -_GAP if words is None else -2 * _GAP - _CELL * len(heads)  # left of the cells
     figure = Figure(figsize=(_LENGTH, _LINE * longest))
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 1), ylim=(longest - 0.5, -0.5))
     axes.set_axis_off()
@@ -147,7 +145,7 @@ def draw_attention(
         handles=patches,
         title=f"{title}, layer {layer} of {len(layers)}, {which}",
         loc="lower center",
-        bbox_to_anchor=((columns_at + 1) / 2, 1 + 1.3 / longest),
+        bbox_to_anchor=((1 - _GAP) / 2, 1 + 1.3 / longest),
         ncols=8,
         fontsize=8,
         frameon=False,
@@ -156,11 +154,9 @@ def draw_attention(
     )
     caption = f"← attends to (strongest line: {largest:.0%})"
     axes.text(0.5, -1, caption, ha="center", va="center", fontsize=8, color="0.4")
-    _write_column(axes, columns_at, left, columns, column_places, ["black"] * len(columns), ha="right")
+    _write_column(axes, -_GAP, left, columns, column_places, ["black"] * len(columns), ha="right")
     _write_column(axes, 1 + _GAP, right, rows, row_places, ["black" if each else "0.65" for each in chosen])
     _draw_lines(axes, drawn / largest, row_places, column_places, colors)
-    if words is not None:
-        _draw_cells(axes, drawn.max(1) / largest, column_places, colors)
     return Picture(figure, "tight")
 
 
@@ -214,14 +210,6 @@ def _draw_lines(axes: Axes, drawn: np.ndarray, rows: np.ndarray, columns: np.nda
     segments = [[(0, columns[column] + shifts[head]), (1, rows[row] + shifts[head])] for head, row, column in lines]
     styles = [(*colors[head], weight) for head, weight in zip(lines[:, 0], weights, strict=True)]
     axes.add_collection(LineCollection(segments, colors=styles, linewidths=0.5 + 3 * weights))
-
-
-def _draw_cells(axes: Axes, strongest: np.ndarray, columns: np.ndarray, colors: Sequence[Color]) -> None:
-    """Draw `strongest` `[heads, columns]` next to the words of the left column."""
-    for (head, column), weight in np.ndenumerate(strongest):
-        corner = (_CELL * (head - len(colors)) - _GAP, float(columns[column]) - 0.4)
-        cell = Rectangle(corner, _CELL, 0.8, facecolor=(*colors[head], weight), linewidth=0, clip_on=False)
-        axes.add_patch(cell)
 
 
 def attention_entropy(weights: AttentionWeights) -> dict[Kind, tuple[np.ndarray, float]]:
