@@ -76,8 +76,8 @@ NOT_RUN = {
     "onnx",  # takes long, and the model that test_onnx.py examines is made by this command
 }
 
-# Recipes that only the commits of a card's results have.
-OF_EARLIER_COMMITS = {"recipes/benchmarks/pcfg.py"}
+# Recipes and options that only the commits of a card's results have.
+OF_EARLIER_COMMITS = {"recipes/benchmarks/pcfg.py", "--curve_sentences"}
 
 # What a model to fine-tune decides, so that the command must not.
 OF_THE_MODEL = {"tokenizer_model", "vocab_size", "encoder_layers", "decoder_layers", "d_model", "d_ff", "num_heads"}
