@@ -57,6 +57,8 @@ def test_line_feeds_tabs_and_all_scripts_stay():
 
 
 def test_lines_are_broken_in_terminals_alone(monkeypatch):
+    # After `map` with several processes, `datasets` leaves another mapping in os.environ.
+    monkeypatch.setattr(PlainConsole, "_environ", os.environ)
     name = "/a b/" + "ö" * 300
     monkeypatch.delenv("COLUMNS", raising=False)
     lines = [line.strip() for line in "".join(shown(name)).splitlines()]

@@ -96,7 +96,7 @@ def test_a_run_pushes_model_code_and_card_only(hub, pushed):
     files = hub.repositories["user/en-de"].files
     weights = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"}
     names = "configuration modeling attention keywords generation search_options beam_search step_decoder pipeline "
-    names += "languages scores"
+    names += "languages sentences scores translation"
     code = {f"{name}_vaswani.py" for name in names.split()}
     run = {"README.md", "all_results.json", ".gitattributes"}
     run |= {"learning_curve.png", "bleu_by_source_length.png", "robustness.png"}
