@@ -14,8 +14,8 @@ from helpers import run_python
 from transformers import TrainerCallback
 
 from vaswani_transformer import CheckpointAveraging, VaswaniTokenizer, VaswaniTrainer
-from vaswani_transformer.training import signals
 from vaswani_transformer.system.faults import Interrupted
+from vaswani_transformer.training import signals
 from vaswani_transformer.training.averaging import checkpoints_to_average
 from vaswani_transformer.training.signals import SignalCheckpoint
 
