@@ -158,10 +158,15 @@ def training_options(
     parser: RecipeParser, given: Namespace, args: SweepArguments
 ) -> tuple[dict[str, Json], dict[str, Json]]:
     """The options that all trainings share, and the subset that was given and differs from the defaults."""
-    options = {name: as_json(value) for name, value in vars(given).items() if name in SHARED}
-    changed = {name: value for name, value in options.items() if value != as_json(parser.get_default(name))}
+    shared = {name: as_json(value) for name, value in vars(given).items() if name in SHARED}
+    defaults = vars(parser.read([]))
+    changed = {name: value for name, value in shared.items() if value != as_json(defaults[name])}
     for name in changed.keys() & REFUSED.keys():
         parser.error(f"{name}: {REFUSED[name]}")
+    # argparse converts the default "no" of an option to False, and earlier records have either; it decides nothing.
+    options = {
+        name: value for name, value in shared.items() if name in changed or value == as_json(parser.get_default(name))
+    }
     options |= {name: value for name, value in decisive_values(args, "weights").items() if options[name] is None}
     return options, changed
 
