@@ -31,7 +31,7 @@ from vaswani_transformer.experiments.comparison import Scale, summarize_sweep
 from vaswani_transformer.experiments.reports import cost_table, score_table, write_report
 from vaswani_transformer.experiments.sweep import Job, shares, train_all
 from vaswani_transformer.model.configuration_vaswani import PAPER_VARIANTS, VaswaniConfig
-from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, Precision, as_json, option
+from vaswani_transformer.options.arguments import COUNT, POSITIVE, SEED, Precision, as_json, decisive_values, option
 from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
@@ -102,7 +102,7 @@ def main() -> None:
     args, data_args, _ = parser.fill(given)
     if not data_args.validation:
         parser.error("validation: Table 3 is scored on it; give one")
-    options, changed = training_options(parser, given)
+    options, changed = training_options(parser, given, args)
     directory = Path(args.output_dir)
     data_args = replace(data_args, test=None, prepared=data_args.prepared or str(directory / "data"))
     manifest = {**vars(args.scale), "precision": args.precision, **options}
@@ -154,12 +154,20 @@ def scaled_sizes(row: str, scale: Scale) -> dict[str, int]:
     return sizes
 
 
-def training_options(parser: RecipeParser, given: Namespace) -> tuple[dict[str, Json], dict[str, Json]]:
-    """The options that all trainings share, as given, and the subset that differs from the defaults."""
-    options = {name: as_json(value) for name, value in vars(given).items() if name in SHARED}
-    changed = {name: value for name, value in options.items() if value != as_json(parser.get_default(name))}
+def training_options(
+    parser: RecipeParser, given: Namespace, args: SweepArguments
+) -> tuple[dict[str, Json], dict[str, Json]]:
+    """The options that all trainings share, and the subset that was given and differs from the defaults."""
+    shared = {name: as_json(value) for name, value in vars(given).items() if name in SHARED}
+    defaults = vars(parser.read([]))
+    changed = {name: value for name, value in shared.items() if value != as_json(defaults[name])}
     for name in changed.keys() & REFUSED.keys():
         parser.error(f"{name}: {REFUSED[name]}")
+    # argparse converts the default "no" of an option to False, and earlier records have either; it decides nothing.
+    options = {
+        name: value for name, value in shared.items() if name in changed or value == as_json(parser.get_default(name))
+    }
+    options |= {name: value for name, value in decisive_values(args, "weights").items() if options[name] is None}
     return options, changed
 
 

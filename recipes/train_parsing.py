@@ -21,13 +21,22 @@ from vaswani_transformer.data.prepared_directory import TrainingData
 from vaswani_transformer.evaluation.perplexity import perplexity
 from vaswani_transformer.model.parse_sequence_vaswani import PARSE, Parse, ParseLabels
 from vaswani_transformer.model.parsing_vaswani import VaswaniForConstituencyParsing, VaswaniParsingConfig
-from vaswani_transformer.options.arguments import ALPHA, BEAMS, COUNT, Interval, option, refuse_unused
+from vaswani_transformer.options.arguments import (
+    ALPHA,
+    BEAMS,
+    COUNT,
+    Interval,
+    decisive_values,
+    option,
+    refuse_unused,
+)
 from vaswani_transformer.options.data import DataArguments, PreparationOptions, TreebankOptions
 from vaswani_transformer.options.parser import RecipeParser
 from vaswani_transformer.options.training import ModelArguments, RecipeTrainingArguments
 from vaswani_transformer.parsing.model_card import write_parsing_card
 from vaswani_transformer.parsing.scoring import F1_DEFINITIONS, ParsingRecord, ParsingSplit, parse_corpus, score_parser
 from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
+from vaswani_transformer.runs.run_directory import record_settings
 from vaswani_transformer.runs.training_run import TrainingRun, training_run
 from vaswani_transformer.system.console import PlainConsole
 from vaswani_transformer.system.launcher import start_processes
@@ -78,6 +87,7 @@ def train_and_score(
     with main_process_first():
         corpora = parallel_corpora(data_args)
     data = run.load(corpora, config)
+    record_settings(run.directory, decisive_values(data_args, "weights"), args.save_on_each_node)
     if not data_args.shared_vocabulary:
         config.target_vocab_size = 3 + len(ParseLabels.from_vocabulary(data.tokenizer.get_vocab()).names)
     trainer = run.make_trainer(config, data)
@@ -124,6 +134,7 @@ def parallel_corpora(data_args: ParsingArguments) -> DataArguments:
         validation=corpora.get("validation"),
         test=corpora.get("test"),
         tokenizer=str(Path(corpora["train"][0]).with_name("tokenizer")),
+        vocab_size=data_args.vocab_size,  # not used, but earlier records of corpora and runs have it
     )
 
 

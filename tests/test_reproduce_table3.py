@@ -227,6 +227,20 @@ def test_another_sweep_in_the_directory_is_left_alone(sweep, calls, settings, co
     assert (tmp_path / "sweep" / "report.md").read_bytes() == report
 
 
+def test_a_default_that_depends_on_other_options_is_the_same_sweep_as_its_value(sweep, calls, settings, tmp_path):
+    settings |= dict.fromkeys(("source_tokens", "target_tokens", "warmup_steps"))
+    assert sweep() is None
+    calls()
+    begun = load_json(tmp_path / "sweep" / "sweep.json")
+    chosen = {"source_tokens": 25000, "target_tokens": 25000, "warmup_steps": 4000, "learning_rate_factor": 1.0}
+    earlier = {**chosen, "lr_scheduler_type": "inverse_sqrt", "learning_rate": 5e-5}  # as earlier commits recorded them
+    assert begun.items() >= earlier.items()
+    (tmp_path / "sweep" / "sweep.json").write_text(json.dumps({**begun, "include_num_input_tokens_seen": "no"}))
+    assert "include_num" not in (tmp_path / "sweep" / "training.yaml").read_text(encoding="utf-8")
+    assert sweep(**chosen) is None
+    assert calls() == []
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

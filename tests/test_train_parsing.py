@@ -1,6 +1,7 @@
 """train_parsing.py from end to end on a few trees, and one clear error for each mistake."""
 
 import dataclasses
+import json
 
 import pytest
 from helpers import REPOSITORY, TINY, call_recipe, option_words, recipe_module, refusal, run_recipe, write_lines
@@ -68,6 +69,11 @@ def test_treebanks_become_a_scored_parser(settings, tmp_path):
     again = run_recipe(RECIPE, *option_words(settings), "--resume")
     assert again.returncode == 0
     assert "has ended, after 4 steps; to continue it, raise max_steps" in again.stderr
+
+    begun = json.loads((directory / "_run.json").read_text(encoding="utf-8"))
+    assert begun.items() >= {"vocab_size": 300, "shared_vocabulary": False}.items()  # also in earlier runs
+    other = run_recipe(RECIPE, *option_words({**settings, "shared_vocabulary": True, "max_steps": 8}), "--resume")
+    assert "differs in shared_vocabulary (False then, True now)" in other.stderr
 
 
 def test_a_greedy_parser_whose_words_and_labels_share_a_vocabulary(settings, tmp_path):

@@ -40,6 +40,14 @@ def test_the_last_checkpoint_is_scored_beside_its_average(run, tmp_path):
     }
 
 
+def test_a_default_without_effect_may_be_given_as_in_a_file_for_another_schedule(tmp_path):
+    given = {"warmup_steps": 4000, "learning_rate_factor": 1.0, "lr_scheduler_type": "constant"}
+    args = RecipeTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", **given)
+    assert args.learning_rate == 5e-5
+    with pytest.raises(ValueError, match="warmup_steps: has no effect here"):
+        RecipeTrainingArguments(str(tmp_path), use_cpu=True, report_to="none", **{**given, "warmup_steps": 9})
+
+
 @pytest.mark.parametrize(
     ("options", "steps", "seconds", "limits"),
     [

@@ -313,6 +313,9 @@ class RecipeTrainingArguments(VaswaniTrainingArguments):
             unused["num_train_epochs"] = "max_steps decides; leave one of them out"
         if self.eval_strategy == "no":
             unused |= dict.fromkeys(("eval_bleu", "early_stopping_patience"), "set eval_strategy")
+        for name, value in self._defaults.items():
+            if getattr(self, name) == value:  # a file for another schedule may state the default
+                unused.pop(name, None)
         refuse_unused(self, unused)
         for name, value in self._defaults.items():
             if getattr(self, name) is None:
