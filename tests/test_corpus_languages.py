@@ -44,8 +44,9 @@ def test_languages_are_those_that_suffixes_say_unless_named(corpora, named, lang
     ],
 )
 def test_a_language_is_given_by_its_code(named, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        choose_languages([["a.txt", "b.txt"]], *named)
+    for models in ([], [VaswaniConfig(source_language="en", target_language="de")]):
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            choose_languages([["a.txt", "b.txt"]], *named, models)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,10 @@ def choose_languages(
         ValueError: A language is not known, is given by name instead of its code, or contradicts a suffix or a model;
             or both are the same.
     """
+    for option, name in (("source_language", source), ("target_language", target)):
+        if name and not langcodes.tag_is_valid(standard_code(name)):
+            with suppress(LookupError):
+                raise ValueError(f"{option}: {name} is the name of a language; give its code, {langcodes.find(name)}")
     suffixes = list(_suffixes(corpora))
     if models:
         directions = Directions(models[0])
@@ -54,12 +58,8 @@ def choose_languages(
 
 
 def _agreed(suffixes: Iterable[tuple[int, Path, str]], source: str | None, target: str | None) -> tuple[str, str]:
-    """The languages, completed by suffixes; raises a ValueError unless they are known, valid, different and agree."""
+    """The languages, completed by suffixes; raises a ValueError unless they are known, different and agree."""
     options, languages = ("source_language", "target_language"), [source, target]
-    for option, name in zip(options, languages, strict=True):
-        if name and not langcodes.tag_is_valid(standard_code(name)):
-            with suppress(LookupError):
-                raise ValueError(f"{option}: {name} is the name of a language; give its code, {langcodes.find(name)}")
     for side, file, code in suffixes:
         language = languages[side] = languages[side] or code
         if language_in_name(language) and not is_same_language(code, language):
