@@ -13,6 +13,10 @@ TESTS := tests
 # and with them the fixtures of their module.
 PARALLEL := --numprocesses logical --dist worksteal
 CORE := $(addprefix tests/test_,$(addsuffix .py,configuration_vaswani generation_config modeling_vaswani pipeline_vaswani push))
+# Not the tests of runs that push, which take a minute and do not depend on transformers.
+CORE += $(addprefix --deselect tests/test_push.py::test_, \
+	resuming_a_finished_run_pushes_it_after_an_interruption_and_nothing_else_of_its_directory \
+	what_cannot_be_pushed_is_refused_before_training what_contributing_publishes_is_pushed)
 
 .PHONY: demo notebook notebook-outputs test test-system test-notebook test-matrix test-core test-newest test-oldest test-transformers test-clients test-browser trials check format reference tree
 
