@@ -55,6 +55,12 @@ def _environment() -> Iterator[None]:
 
 
 @pytest.fixture
+def unbroken_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recipes print lines and tables as they are, whatever width `COLUMNS` gives to the output of the tests."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture
 def shared_data() -> Path:
     """The folder of real corpora beside the repository; a test that asks for it skips where it is absent."""
     if not SHARED_DATA.is_dir():

@@ -18,6 +18,9 @@ from vaswani_transformer.runs.records import ScoreRecord
 from vaswani_transformer.system.manifests import MODEL_FILES, Manifest
 
 
+pytestmark = pytest.mark.usefixtures("unbroken_lines")
+
+
 WORDS = [*"abcdefghij", "dog", "men", "green", "grass", "house", "doors", "summer", "sit", "near", "old"]
 
 

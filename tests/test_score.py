@@ -21,6 +21,9 @@ from vaswani_transformer.runs import scoring
 from vaswani_transformer.runs.records import ScoreRecord
 
 
+pytestmark = pytest.mark.usefixtures("unbroken_lines")
+
+
 RECIPE = REPOSITORY / "recipes" / "score.py"
 PAIRS = [*phrasebook("test")[:38], ("It's up-to-date.", "Das ist up-to-date."), ("'Oh', he said.", '"Oh", sagte er.')]
 SOURCES = [english for english, _ in PAIRS]
