@@ -14,7 +14,7 @@ from vaswani_transformer.parsing.scoring import ParsingRecord
 from vaswani_transformer.parsing.treebank import GoldTrees, prepare_treebank
 
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("unbroken_lines")]
 RECIPE = "train_parsing.py"
 NOUNS, VERBS = ("cat", "dog", "mouse", "bird"), ("sleeps", "purrs", "eats", "flies")
 TREES = [
