@@ -45,7 +45,7 @@ _VERSIONS = ("vaswani_transformer", "transformers", "tokenizers", "datasets")
 
 
 def with_languages(args: DataArguments, model: PreTrainedConfig | None = None) -> DataArguments:
-    """Fill in the languages: those of the options, else the model's, else those of the file suffixes.
+    """Fill in missing languages from the model, or from the suffixes of the files.
 
     Raises:
         ValueError: As from `choose_languages`.

@@ -31,7 +31,7 @@ class ForcedPhrases:
     `early_stopping="never"`.
 
     Args:
-        phrases: Token ids of each phrase; or, in place of a phrase, a list of alternatives, one of which must occur.
+        phrases: Token ids of each phrase, or of its alternatives, of which one must occur.
         joined: Ids of tokens that may continue a word. A phrase followed by such a token does not count.
 
     Attributes:

@@ -36,7 +36,8 @@ class FineTuningArguments(RecipeTrainingArguments):
     100,000. With `warmup_steps` or `learning_rate_factor`, the rate follows the schedule of 5.3.
     """
 
-    _defaults = {"warmup_steps": 4000, "learning_rate_factor": 1.0}  # `fit` sets the others
+    # `fit` sets the others.
+    _defaults = {name: RecipeTrainingArguments._defaults[name] for name in ("warmup_steps", "learning_rate_factor")}
 
     def resolve(self) -> None:
         refuse_unused(self, {"cooccurrence_embeddings": "the model to start from has embeddings; leave it out"})

@@ -17,7 +17,7 @@ from accelerate import PartialState
 from transformers import PreTrainedModel
 
 from ..data.prepared_directory import TrainingData
-from ..system.messages import program_name
+from ..system.messages import vaswani_command
 from ..system.typed_json import from_json
 from .records import Provenance, RunData, RunModel
 
@@ -29,7 +29,8 @@ def describe_run(repository: str | None = None) -> Provenance:
     """
     words = [part for word in sys.argv for part in (word.split("=", 1) if word.startswith("--") else [word])]
     shown = ["..." if before == "--hub_token" else str(published(word)) for before, word in pairwise(["", *words])]
-    program = program_name().split() if hasattr(sys.modules["__main__"], "COMMAND") else ["python", shown[0]]
+    command = vaswani_command()
+    program = ["python", shown[0]] if command is None else command.split()
     names = ("vaswani_transformer", "transformers", "tokenizers", "sacrebleu", "sacremoses")
     versions = {"python": platform.python_version(), "torch": torch.__version__}  # also which build of torch
     return Provenance(

@@ -14,7 +14,7 @@ from functools import cache, partial
 import torch
 from torch.distributed import TCPStore
 
-from .messages import program_name
+from .messages import program_name, vaswani_command
 from .processor import available_cores
 
 
@@ -49,7 +49,7 @@ def start_processes(options: Namespace) -> None:
     count = options.processes or _useful_processes(options, cores)
     if count == 1:
         return
-    if options.processes is None and not hasattr(sys.modules["__main__"], "COMMAND"):
+    if options.processes is None and vaswani_command() is None:
         print(f"{name}: trains in one process on {cores} cores; --processes {count} may be faster", file=sys.stderr)
         return
     threads = max(1, cores // count)

@@ -26,9 +26,14 @@ def one_line(message: object) -> str:
     return printable(" ".join(str(message).split()))
 
 
+def vaswani_command() -> str | None:
+    """The command that runs the recipe, such as "vaswani translate"; None if the recipe was called by its path."""
+    return getattr(sys.modules["__main__"], "COMMAND", None)
+
+
 def program_name() -> str:
     """The name of the running recipe in messages: "translate.py", or "vaswani translate" if called so."""
-    return getattr(sys.modules["__main__"], "COMMAND", Path(sys.argv[0]).name)
+    return vaswani_command() or Path(sys.argv[0]).name
 
 
 @contextmanager
