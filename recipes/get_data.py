@@ -48,7 +48,7 @@ class GetDataArguments:
 
 def main() -> None:
     parser = RecipeParser((GetDataArguments,), usage="%(prog)s CORPUS ... [--output_dir DIRECTORY]")
-    parser.add_argument("corpora", nargs="+", metavar="CORPUS", choices=PUBLIC_CORPORA, help=NAMES, is_shown=True)
+    parser.add_argument("corpora", nargs="+", metavar="CORPUS", choices=PUBLIC_CORPORA, help=NAMES)
     options = parser.read()
     (args,) = parser.fill(options)
     with exit_on_error(ADVICE):

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from helpers import REPOSITORY, recipe_module
 from reference import FOLDER, page
+from transformers import HfArgumentParser
 
 from vaswani_transformer.__main__ import recipes
 from vaswani_transformer.options.arguments import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, option
+from vaswani_transformer.options.data import DataArguments
 from vaswani_transformer.options.parser import RecipeParser
+from vaswani_transformer.options.training import ModelArguments, VaswaniTrainingArguments
 
 
 RECIPES = [
@@ -92,6 +95,14 @@ def test_options_have_one_spelling_which_the_error_for_a_dashed_one_names(monkey
     (tmp_path / "c.yaml").write_text("save-steps: 5", encoding="utf-8")
     message = refusal(parser, "--config", str(tmp_path / "c.yaml"))
     assert message.endswith("c.yaml: there is no option 'save-steps'; is it --save_steps?")
+
+
+def test_the_parser_of_transformers_takes_the_same_options(tmp_path):
+    words = ["--output_dir", str(tmp_path), "--source_tokens", "77", "--muon", "--use_cpu"]
+    (args,) = HfArgumentParser(VaswaniTrainingArguments).parse_args_into_dataclasses(words)
+    assert (args.source_tokens, args.muon, args.adam_beta2) == (77, True, 0.98)
+    assert "Source tokens of a batch" in HfArgumentParser(VaswaniTrainingArguments).format_help()
+    HfArgumentParser((Options, DataArguments, ModelArguments))
 
 
 @dataclasses.dataclass

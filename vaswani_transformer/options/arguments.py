@@ -47,8 +47,18 @@ ALPHA = Interval(minimum=-100, maximum=100)
 Precision: TypeAlias = Literal["auto", "float32", "bf16", "fp16"]
 
 
+class _Metadata(dict[str, object]):
+    """What a field knows of its option. Of this, transformers' `HfArgumentParser` finds the help alone.
+
+    It passes to argparse all that is listed.
+    """
+
+    def keys(self) -> Any:
+        return ["help"]
+
+
 def option(default: Any, help: str, interval: Interval | None = None, **metadata: object) -> Any:
-    """A dataclass field that `RecipeParser` turns into an option.
+    """A dataclass field that `RecipeParser`, or transformers' `HfArgumentParser`, turns into an option.
 
     Args:
         default: Its default; `MISSING` for a required option.
@@ -57,7 +67,9 @@ def option(default: Any, help: str, interval: Interval | None = None, **metadata
         metadata: `decides`: a `Decision`; `paper`: the paper's value, or a tuple with a value for each of its models;
             `is_shown`: False if only `--help_all` shows it; `is_first`: True if everyone needs it first in `--help`.
     """
-    metadata = {"help": help, "is_shown": True, **metadata} | ({} if interval is None else {"interval": interval})
+    metadata = _Metadata({"help": help, "is_shown": True, **metadata})
+    if interval is not None:
+        metadata["interval"] = interval
     if default is dataclasses.MISSING:
         return dataclasses.field(kw_only=True, metadata=metadata)  # so that it may follow options with defaults
     if isinstance(default, list):

@@ -40,6 +40,7 @@ class RecipeParser(HfArgumentParser):
 
     def __init__(self, dataclass_types: Sequence[type], shown: Collection[str] | None = None, **kwargs: Any) -> None:
         self._shown = shown
+        self._metadata = {field.name: field.metadata for kind in dataclass_types for field in fields(kind)}
         grouped = [base for kind in dataclass_types for base in reversed(kind.__mro__) if "option_group" in vars(base)]
         # A class that extends another keeps its options under the heading of the other.
         self._headings = {
@@ -58,10 +59,8 @@ class RecipeParser(HfArgumentParser):
         text = "Show also the options that transformers adds, and exit."
         self.add_argument("--help_all", action="help", help=text)
 
-    def add_argument(
-        self, *names: str, is_shown: bool = False, is_first: bool = False, **kwargs: Any
-    ) -> argparse.Action | None:
-        """Like `ArgumentParser.add_argument`, with the metadata of `option`; `--help` does not show other options.
+    def add_argument(self, *names: str, **kwargs: Any) -> argparse.Action | None:
+        """Like `ArgumentParser.add_argument`; of the fields, `--help` shows those that `option` made.
 
         Each option has one spelling. `HfArgumentParser` also adds `--num-beams` to `--num_beams`, and `--no_x` for
         `--x false`.
@@ -70,15 +69,14 @@ class RecipeParser(HfArgumentParser):
             return None
         names = tuple(name for name in names if "-" not in name.lstrip("-"))
         field = names[0].lstrip("-")
-        is_shown = is_shown and (self._shown is None or field in self._shown)
+        metadata = self._metadata.get(field, {"is_shown": True})
+        is_shown = metadata.get("is_shown", False) and (self._shown is None or field in self._shown)
         if not is_shown and kwargs.get("action") != "help" and "--help_all" not in sys.argv:
             kwargs["help"] = argparse.SUPPRESS
         elif kwargs.get("help") and kwargs.get("default") not in (None, "", [], {}, argparse.SUPPRESS):
             kwargs["help"] += " (default: %(default)s)"
-        for name in ("decides", "interval", "paper"):
-            kwargs.pop(name, None)
         heading = self._headings.get(field)
-        if is_first or heading is None:
+        if metadata.get("is_first") or heading is None:
             return super().add_argument(*names, **kwargs)
         if heading not in self._groups:
             self._groups[heading] = self.add_argument_group(heading)
