@@ -29,7 +29,7 @@ training=() parser=() speed=() curves=() decoding=() tests=()
 if [ -n "${REHEARSAL:-}" ]; then
     device=cpu runs=$out/runs
     parser=(--use_cpu true --precision float32 --d_model 16 --d_ff 32 --num_heads 2 --encoder_layers 1 --decoder_layers 1
-        --vocab_size 300 --source_tokens 600 --target_tokens 600 --max_steps 6 --save_steps 2 --eval_steps 3
+        --vocab_size 400 --source_tokens 600 --target_tokens 600 --max_steps 6 --save_steps 2 --eval_steps 3
         --dataloader_num_workers 0)
     training=("${parser[@]}" --torch_compile_backend eager)
     speed=(--sizes tiny --tokens 300 --vocab_size 300 --seconds 0.01 --rounds 1 --precisions float32)
