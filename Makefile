@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SOURCES := vaswani_transformer recipes tests setup.py vaswani_command.py
 
 # Older transformers that the package supports; `make test` runs on the newest.
-MATRIX := 5.15.0 5.20.0
+MATRIX ?= 5.15.0 5.20.0
 TESTS := tests
 # One worker for each core. A worker that has run out of tests takes over half of another's; neighbours stay together,
 # and with them the fixtures of their module.
@@ -91,11 +91,15 @@ format: $(VENV)/installed
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-$(VENV)/installed: setup.py $(CONSTRAINTS)
+$(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit("make: $(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.12"\
 		if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint $(CONSTRAINTS) --editable ".[dev]"
+
+$(VENV)/installed: setup.py $(CONSTRAINTS) | $(VENV)/bin/pip
+	$(BIN)/pip install --quiet --no-compile --constraint $(CONSTRAINTS) --editable ".[dev]"
+	@# As pip would, but on all cores. Some files are for other Pythons, and cannot be compiled.
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 	touch $@
 
 $(VENV)/notebook: $(VENV)/installed
@@ -105,7 +109,7 @@ $(VENV)/notebook: $(VENV)/installed
 .venv/node_modules: $(VENV)/installed
 	npm install --prefix .venv --no-save --ignore-scripts @huggingface/transformers@4.3.1
 
-$(VENV)/transformers-%: $(VENV)/installed
+$(VENV)/transformers-%: | $(VENV)/bin/pip
 	$(BIN)/pip install --quiet --target $@ transformers==$*
 
 $(VENV)/transformers-source/PKG-INFO: $(VENV)/installed
