@@ -40,7 +40,7 @@ test-system: $(VENV)/installed  ## tests that start programs, kill, train or exp
 test-notebook: $(VENV)/installed  ## run the paper in code, whose assertions check its answers
 	$(BIN)/python -m pytest tests/test_paper_notebook.py
 
-test-matrix: $(MATRIX:%=$(VENV)/transformers-%)  ## all tests on older transformers
+test-matrix: $(VENV)/installed $(MATRIX:%=$(VENV)/transformers-%)  ## all tests on older transformers
 	for version in $(MATRIX); do \
 		PYTHONPATH=$(CURDIR)/$(VENV)/transformers-$$version $(BIN)/python -m pytest $(PARALLEL) $(TESTS) || exit 1; \
 	done
