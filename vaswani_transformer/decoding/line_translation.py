@@ -97,6 +97,9 @@ class LineTranslator:
         models: The model, followed by the other models of an ensemble.
         options: Options of translation.
 
+    Attributes:
+        calls: Number of threads that should call `translate` at the same time.
+
     Raises:
         ValueError: The output is JSON, and no target language is named for a model with several directions.
     """
@@ -112,8 +115,10 @@ class LineTranslator:
             self._columns = source or "source", target or "target"
         self.model = saved.load_to_decode(options.precision)
         self._generate_kwargs = with_forced_words(options.generate_kwargs, saved.tokenizer)
+        self.calls = 1
         if options.engine is not None:
-            self._generate_kwargs["engine"] = ExportedModel(options.engine, self.model, saved.tokenizer)
+            engine = self._generate_kwargs["engine"] = ExportedModel(options.engine, self.model, saved.tokenizer)
+            self.calls = engine.calls
         if ensemble:
             members = [each.load_to_decode(options.precision) for each in ensemble]
             self._generate_kwargs["custom_generate"] = Ensemble(members)

@@ -12,6 +12,7 @@ import logging
 import time
 import zlib
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
@@ -115,15 +116,25 @@ class ShardedTranslation:
         Raises:
             ValueError: As from `begin`; or the search is not possible.
         """
-        translator = LineTranslator(self.models, self.options) if numbers else None
-        for number in numbers:
-            content = b"".join(translator.translate(number, self.sources(number), bar))
-            if self.is_new:
-                with locked(self._record_path, "output", wait=True):
-                    if self.is_new:
-                        atomic_write(self._record_path, json.dumps(self._record, indent=2) + "\n")
-            self._require_record()
-            atomic_write(self.path(number), [gzip.compress(content, mtime=0)])
+        if not numbers:
+            return
+        translator = LineTranslator(self.models, self.options)
+
+        def translated(number: int) -> bytes:
+            return b"".join(translator.translate(number, self.sources(number), bar))
+
+        threads = ThreadPoolExecutor(translator.calls)
+        try:
+            contents = (map if translator.calls == 1 else threads.map)(translated, numbers)
+            for number, content in zip(numbers, contents, strict=True):
+                if self.is_new:
+                    with locked(self._record_path, "output", wait=True):
+                        if self.is_new:
+                            atomic_write(self._record_path, json.dumps(self._record, indent=2) + "\n")
+                self._require_record()
+                atomic_write(self.path(number), [gzip.compress(content, mtime=0)])
+        finally:
+            threads.shutdown(cancel_futures=True)
 
     def wait(self, minutes: float) -> None:
         """Wait until all processes have finished their shards.

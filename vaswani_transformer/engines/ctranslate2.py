@@ -186,6 +186,7 @@ class CTranslate2Translator(Engine):
 
     rule: Mapping[str, Any] = {"early_stopping": True, "length_penalty_type": "transformers"}
     batches = 16
+    calls = 2
 
     def __init__(self, directory: str | Path, **options: Any) -> None:
         directory = Path(directory)

@@ -34,10 +34,12 @@ class Engine(ABC):
     Attributes:
         rule: Keywords with which `generate` of our model searches by the engine's rules.
         batches: Number of batches to pass in one call; the engine distributes them over its threads.
+        calls: Number of calls to make at the same time, so that its threads never wait for the next one.
     """
 
     rule: Mapping[str, Any]
     batches: int = 1
+    calls: int = 1
 
     def hypotheses(self, sources: Sequence[Sequence[int]], **options: Any) -> list[list[int]]:
         """The best hypothesis of each source; sources and hypotheses are token ids with EOS. Arguments as `n_best`."""

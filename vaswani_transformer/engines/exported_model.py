@@ -45,7 +45,7 @@ class ExportedModel:
         tokenizer: Its tokenizer.
 
     Attributes:
-        batches: As in `Engine`.
+        batches, calls: As in `Engine`.
 
     Raises:
         ImportError: The engine is not installed.
@@ -65,7 +65,7 @@ class ExportedModel:
             raise ImportError(f'engine: {error}; run `pip install -e ".[export]"`, for ONNX ".[onnx]"') from error
         except (RuntimeError, OSError) as error:
             raise ValueError(f"engine: {error}") from error
-        self.batches = self.engine.batches
+        self.batches, self.calls = self.engine.batches, self.engine.calls
         self._positions = most_positions(directory)
 
     def generate(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **options: Any) -> torch.Tensor:

@@ -8,7 +8,7 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import wraps
+from functools import cache, wraps
 from threading import RLock
 from typing import Any
 
@@ -60,6 +60,7 @@ def is_language_tag(token: str) -> bool:
     return token.startswith("<2") and token.endswith(">")
 
 
+@cache
 def standard_code(code: str) -> str:
     """The code of a language in its shortest form: "ja" for "jpn", "zh-hant" for "zho_Hant", "fa" for "pes_Arab".
 

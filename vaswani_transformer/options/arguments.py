@@ -50,11 +50,14 @@ Precision: TypeAlias = Literal["auto", "float32", "bf16", "fp16"]
 class _Metadata(dict[str, object]):
     """What a field knows of its option. Of this, transformers' `HfArgumentParser` finds the help alone.
 
-    It passes to argparse all that is listed.
+    It passes to argparse all that is listed or, in older releases, copied.
     """
 
     def keys(self) -> Any:
         return ["help"]
+
+    def copy(self) -> dict[str, object]:
+        return {name: self[name] for name in self.keys()}
 
 
 def option(default: Any, help: str, interval: Interval | None = None, **metadata: object) -> Any:
