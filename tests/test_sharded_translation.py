@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -122,7 +123,7 @@ def test_a_finished_shard_is_left_alone_and_a_second_attempt_gives_the_same_byte
 
 
 def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, source, lively_model, monkeypatch):
-    repeat = SimpleNamespace(translate=lambda number, lines, bar: [line.encode() + b"\n" for line in lines])
+    repeat = SimpleNamespace(calls=1, translate=lambda number, lines, bar: [line.encode() + b"\n" for line in lines])
     monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: repeat)
     names = {"model": str(lively_model), "input": str(source), "output": str(tmp_path / "out")}
     first, second = (ShardedTranslation(TranslationArguments(**names, num_beams=beams), 2) for beams in (2, 3))
@@ -130,6 +131,28 @@ def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, 
     first.translate([0])
     with pytest.raises(ValueError, match="holds part of another translation, which differs in num_beams"):
         second.translate([1])
+
+
+def test_an_engine_has_two_shards_at_once_of_which_those_before_an_error_are_kept(
+    tmp_path, source, lively_model, monkeypatch
+):
+    both = threading.Barrier(2, timeout=60)
+
+    def translate(number: int, lines: list[str], bar: None) -> list[bytes]:
+        if number < 2:
+            both.wait()
+        if number == 2:
+            raise ValueError("the search failed")
+        return [line.encode() + b"\n" for line in lines]
+
+    translator = SimpleNamespace(calls=2, translate=translate)
+    monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: translator)
+    translation = ShardedTranslation(
+        TranslationArguments(model=str(lively_model), input=str(source), output=str(tmp_path / "out")), 5
+    )
+    with pytest.raises(ValueError, match="the search failed"):
+        translation.translate(translation.begin())
+    assert translation.begin() == [2, 3, 4]
 
 
 def test_rows_of_tables_are_lines(translate, source, tmp_path):
