@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from datasets import Dataset
@@ -15,6 +16,7 @@ from helpers import REPOSITORY, call_recipe, write_lines
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import line_translation, sharded_translation
+from vaswani_transformer.decoding.line_translation import LineTranslator
 from vaswani_transformer.decoding.sharded_translation import ShardedTranslation
 from vaswani_transformer.model.translation_vaswani import Translation
 from vaswani_transformer.options.decoding import TranslationArguments
@@ -123,8 +125,7 @@ def test_a_finished_shard_is_left_alone_and_a_second_attempt_gives_the_same_byte
 
 
 def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, source, lively_model, monkeypatch):
-    repeat = SimpleNamespace(calls=1, translate=lambda number, lines, bar: [line.encode() + b"\n" for line in lines])
-    monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: repeat)
+    monkeypatch.setattr(LineTranslator, "translate", lambda self, number, lines, bar: [b"\n" for _ in lines])
     names = {"model": str(lively_model), "input": str(source), "output": str(tmp_path / "out")}
     first, second = (ShardedTranslation(TranslationArguments(**names, num_beams=beams), 2) for beams in (2, 3))
     assert first.begin() == second.begin() == [0, 1]
@@ -133,26 +134,39 @@ def test_of_two_other_translations_that_begin_together_one_is_refused(tmp_path, 
         second.translate([1])
 
 
-def test_an_engine_has_two_shards_at_once_of_which_those_before_an_error_are_kept(
+def test_an_engine_has_two_shards_at_once_and_an_error_of_one_ends_the_other(
     tmp_path, source, lively_model, monkeypatch
 ):
-    both = threading.Barrier(2, timeout=60)
+    both, ended = threading.Barrier(2, timeout=60), []
 
-    def translate(number: int, lines: list[str], bar: None) -> list[bytes]:
+    class TwoCalls(LineTranslator):
+        def __init__(self, *args: object) -> None:
+            super().__init__(*args)
+            self.calls = 2
+
+    def translate(model: object, tokenizer: object, sources: list[str], *_: object, **__: object) -> Iterator:
+        number = firsts.index(sources[0])
         if number < 2:
             both.wait()
         if number == 2:
             raise ValueError("the search failed")
-        return [line.encode() + b"\n" for line in lines]
+        if number == 3:
+            for _ in range(600):
+                time.sleep(0.1)
+                yield [], []
+            ended.append(number)
+        yield range(len(sources)), [[Translation(text, [])] for text in sources]
 
-    translator = SimpleNamespace(calls=2, translate=translate)
-    monkeypatch.setattr(sharded_translation, "LineTranslator", lambda *_: translator)
-    translation = ShardedTranslation(
-        TranslationArguments(model=str(lively_model), input=str(source), output=str(tmp_path / "out")), 5
-    )
+    monkeypatch.setattr(sharded_translation, "LineTranslator", TwoCalls)
+    monkeypatch.setattr(line_translation, "translate_in_batches", translate)
+    options = TranslationArguments(model=str(lively_model), input=str(source), output=str(tmp_path / "out"))
+    translation = ShardedTranslation(options, 5)
+    firsts = [translation.sources(number)[0].strip() for number in range(5)]
+    assert len({*firsts}) == 5
     with pytest.raises(ValueError, match="the search failed"):
         translation.translate(translation.begin())
     assert translation.begin() == [2, 3, 4]
+    assert not ended
 
 
 def test_rows_of_tables_are_lines(translate, source, tmp_path):

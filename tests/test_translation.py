@@ -1,16 +1,19 @@
 """Translation of many sentences against one sentence at a time."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
 import torch
 from accelerate import cpu_offload
+from helpers import call_in_threads
 from models import translate_alone
 from transformers import AutoModelForSeq2SeqLM
 
 from vaswani_transformer.data.phrasebook import phrasebook
 from vaswani_transformer.decoding import translation
 from vaswani_transformer.decoding.translation import translate_corpus
+from vaswani_transformer.model import translation_vaswani
 
 
 @pytest.fixture
@@ -51,3 +54,15 @@ def test_processes_translate_equal_shares_and_each_sentence_once(
         result = translate_corpus(model, tokenizer, sentences, max_new_tokens=10)
     assert result == expected  # the last to gather has all of them, and none twice
     assert max(shares) - min(shares) <= 1
+
+
+def test_threads_that_warn_together_warn_once(monkeypatch):
+    warned = []
+
+    def warn(message: str) -> None:
+        time.sleep(0.1)  # the others come meanwhile
+        warned.append(message)
+
+    monkeypatch.setattr(translation_vaswani.logger, "warning", warn)
+    call_in_threads([lambda: translation_vaswani.warn_once("part may be missing here")], rounds=2)
+    assert warned == ["part may be missing here"]

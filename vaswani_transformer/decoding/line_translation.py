@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import CancelledError
 from functools import partial
 from pathlib import Path
 
@@ -115,13 +116,17 @@ class LineTranslator:
             self._columns = source or "source", target or "target"
         self.model = saved.load_to_decode(options.precision)
         self._generate_kwargs = with_forced_words(options.generate_kwargs, saved.tokenizer)
-        self.calls = 1
+        self.calls, self._is_stopped = 1, False
         if options.engine is not None:
             engine = self._generate_kwargs["engine"] = ExportedModel(options.engine, self.model, saved.tokenizer)
             self.calls = engine.calls
         if ensemble:
             members = [each.load_to_decode(options.precision) for each in ensemble]
             self._generate_kwargs["custom_generate"] = Ensemble(members)
+
+    def stop(self) -> None:
+        """End `translate` in other threads after the batch at work; its lines are lost."""
+        self._is_stopped = True
 
     def translate(self, number: int, lines: list[str], bar: tqdm | None = None) -> list[bytes]:
         """Translate a list of lines, stripped of white space as in training.
@@ -147,6 +152,8 @@ class LineTranslator:
             return_alignment=options.return_alignment,
             **self._generate_kwargs,
         ):
+            if self._is_stopped:
+                raise CancelledError
             ranked |= zip(indices, translations, strict=True)
             if bar is not None:
                 bar.update(len(indices))

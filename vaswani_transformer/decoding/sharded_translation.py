@@ -134,6 +134,7 @@ class ShardedTranslation:
                 self._require_record()
                 atomic_write(self.path(number), [gzip.compress(content, mtime=0)])
         finally:
+            translator.stop()
             threads.shutdown(cancel_futures=True)
 
     def wait(self, minutes: float) -> None:

@@ -18,6 +18,7 @@ from ..model.generation_vaswani import search_options
 from ..model.languages_vaswani import Directions
 from ..model.modeling_vaswani import VaswaniForConditionalGeneration
 from ..model.search_options_vaswani import set_options
+from ..model.translation_vaswani import warn_once
 from ..system.files import locked
 from ..system.manifests import Manifest, content_digest, find_damage, require_same_origin
 from .engine import SEARCH, Engine, export_manifest, most_positions, origin
@@ -90,7 +91,7 @@ class ExportedModel:
         Directions(config).require_tagged(input_ids)
         sources = [ids[mask.bool()].tolist() for ids, mask in zip(input_ids, attention_mask, strict=True)]
         if any(len(source) > positions for source in sources):
-            logger.warning_once(
+            warn_once(
                 f"a sentence has more tokens than the export takes, {positions}; the rest is not translated; split it"
             )
             sources = [ids if len(ids) <= positions else [*ids[: positions - 1], ids[-1]] for ids in sources]

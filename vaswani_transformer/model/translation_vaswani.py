@@ -48,6 +48,12 @@ class Translation:
     score: TranslationScore | None = None
 
 
+def warn_once(message: str) -> None:
+    """Warn once of the same, also if several threads translate."""
+    with ENCODING_LOCK:
+        logger.warning_once(message)
+
+
 class SearchEngine(Protocol):
     """Searches in place of a model; a call may have the sentences of several `batches`, which it divides itself."""
 
@@ -111,7 +117,7 @@ def translate_in_batches(
     if split_sentences:
         requested = {"return_alignment": return_alignment, "return_scores": return_scores}
         obstacles = [*_obstacles(search, generate_kwargs), *(name for name, is_set in requested.items() if is_set)]
-        paragraphs = split_paragraphs(directions, texts, obstacles, logger.warning_once)
+        paragraphs = split_paragraphs(directions, texts, obstacles, warn_once)
     translate = _SentenceTranslator(model, tokenizer, search, scorer, engine)
     batches = {"tokens_per_batch": tokens_per_batch, "batch_size": batch_size, "truncation": truncation}
     if paragraphs is None:
@@ -363,7 +369,7 @@ def _warn_of_long_sentences(model: PreTrainedModel, encoded: BatchEncoding, leng
     # Slow tokenizers have no `encodings`, and do not truncate by default.
     cut_off = [sum(part.special_tokens_mask.count(0) for part in row.overflowing) for row in encoded.encodings or ()]
     if longest is not None and any(sum(both) > longest for both in zip_longest(lengths, cut_off, fillvalue=0)):
-        logger.warning_once(
+        warn_once(
             f"a sentence is longer than any training sentence ({longest} tokens), so part of it may be missing from "
             "the translation; split it"
         )
